@@ -14,21 +14,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, List
 
 if TYPE_CHECKING:
-    from ._decisions import Outcome, Response, deny, pass_, redirect
-    from ._definitions import fetched, page, request
+    from ._answers import Answer, Found
+    from ._decisions import Outcome, Response, deny, miss, pass_, redirect
+    from ._definitions import fetched, found, page, request, respond
     from ._messages import FetchedResponse, Request, Url
-    from ._views import Headers, Query
+    from ._views import Cookies, Headers, Query
 
 _HOMES = {
-    "Outcome": "._decisions", "Response": "._decisions", "deny": "._decisions", "pass_": "._decisions", "redirect": "._decisions",
-    "fetched": "._definitions", "page": "._definitions", "request": "._definitions",
+    "Answer": "._answers", "Found": "._answers",
+    "Outcome": "._decisions", "Response": "._decisions", "deny": "._decisions", "miss": "._decisions", "pass_": "._decisions",
+    "redirect": "._decisions",
+    "fetched": "._definitions", "found": "._definitions", "page": "._definitions", "request": "._definitions",
+    "respond": "._definitions",
     "FetchedResponse": "._messages", "Request": "._messages", "Url": "._messages",
-    "Headers": "._views", "Query": "._views",
+    "Cookies": "._views", "Headers": "._views", "Query": "._views",
 }  # fmt: skip
 
 __all__ = [
-    "FetchedResponse", "Headers", "Outcome", "Query", "Request", "Response", "Url",
-    "deny", "fetched", "page", "pass_", "redirect", "request",
+    "Answer", "Cookies", "FetchedResponse", "Found", "Headers", "Outcome", "Query", "Request", "Response", "Url",
+    "deny", "fetched", "found", "miss", "page", "pass_", "redirect", "request", "respond",
 ]  # fmt: skip
 
 
@@ -39,10 +43,6 @@ if not TYPE_CHECKING:
         if name in _HOMES:
             found = globals()[name] = getattr(import_module(_HOMES[name], __name__), name)
             return found
-        if name in ("found", "respond", "miss"):
-            from ._definitions import not_yet
-
-            raise AttributeError(not_yet(name))
         raise AttributeError(f"module 'larder' has no attribute {name!r}")
 
 

@@ -13,9 +13,10 @@ from time import monotonic
 from types import CoroutineType
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from . import _decisions, _messages
+from . import _answers, _decisions, _messages
 from ._definitions import Hook
 from ._messages import FetchedResponse, Request
+from ._views import AmbiguousCookie
 
 PAYLOAD_BYTES_MAX = 1 << 20
 HEADER = struct.Struct("<IIHBB")
@@ -28,9 +29,13 @@ Report = Callable[[str, str, str, BaseException], str]
 """Tell Larder of an exception: request name, method, target. Returns the traceback."""
 
 _CALL_TYPES = (str, tuple, str, str, str, int, str, str, str, str, tuple, int, tuple)
-_CALL_SHAPES = frozenset([_CALL_TYPES, (*_CALL_TYPES[:7], type(None), *_CALL_TYPES[8:])])
-_TUPLES_OF_CALLS = (b"(\r\0\0\0", b")\r")
-"""How a marshal of a tuple of 13 members begins: with its size in four bytes, or in one."""
+_CALL_TYPES_WITHOUT_QUERY = (*_CALL_TYPES[:7], type(None), *_CALL_TYPES[8:])
+_CALL_SHAPES = frozenset(
+    [_CALL_TYPES, _CALL_TYPES_WITHOUT_QUERY, (*_CALL_TYPES, tuple), (*_CALL_TYPES_WITHOUT_QUERY, tuple)]
+)
+_FOUND_TYPES = (int, int, int, tuple)
+_TUPLES_OF_CALLS = (b"(\r\0\0\0", b")\r", b"(\x0e\0\0\0", b")\x0e")
+"""How a marshal of a tuple of 13 members, or of 14 at the stage `found`, begins: with its size in four bytes, or in one."""
 _TUPLE, _TWO, _STR = {tuple}, {2}, {str}
 _MEMO_MAX = 1024
 _BATCH_SECONDS = 0.001
@@ -82,10 +87,14 @@ class Calls:
             plan = self._plans[call[:2]]
         except (KeyError, TypeError):
             plan = self._plan(stage, call[1])
-        request = Request(call)
-        response = None
+        request = Request(call[:13])
+        response: Any = None
         if stage == "fetched":
             response = request._response = FetchedResponse(request)
+        elif stage == "respond":
+            response = request._response = _answers.Answer(request)
+        elif stage == "found":
+            response = _answers.Found(request, call[13])
         index = -1
         try:
             for index, function, file in plan:
@@ -102,6 +111,8 @@ class Calls:
             if changes:
                 return CHANGED, self._changed(request, changes)
             return UNCHANGED, f"{{{self._reads(request)}}}" if request._reads else ""
+        except AmbiguousCookie as error:
+            return FAILED, f'{{"hook":{index},"line":{self._hooks[index].line},"ambiguous":{quoted(str(error.args[0]))}}}'
         except BaseException as error:  # SystemExit and KeyboardInterrupt end the call alone
             return FAILED, self._failed(call, index, error)
         finally:
@@ -186,6 +197,10 @@ def _parse(payload: bytes) -> Tuple[Any, ...]:
         raise BrokenFrame(f"the payload of a call is no marshal: {error}") from None
     if tuple(map(type, call)) not in _CALL_SHAPES:
         raise BrokenFrame("the payload of a call is no tuple of stage, hooks and facts")
+    if (call[0] == "found") != (len(call) == 14):
+        raise BrokenFrame("a call has the facts of a stored response at the stage found, and at no other")
+    if len(call) == 14 and (tuple(map(type, call[13])) != _FOUND_TYPES or not set(map(type, call[13][3])) <= _STR):
+        raise BrokenFrame("the facts of a stored response are no age, ttl, staleness and tags")
     if not (_are_pairs(call[10]) and _are_pairs(call[12])):
         raise BrokenFrame("the fields of a call are no pairs of texts")
     return call

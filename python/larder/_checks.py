@@ -34,6 +34,29 @@ def field_name(name: Any) -> str:
     return name.lower()
 
 
+_OF_CONNECTION = frozenset(
+    "connection content-length content-range expect host if-match if-modified-since if-none-match if-range"
+    " if-unmodified-since keep-alive max-forwards proxy-authenticate proxy-authorization proxy-connection range te trailer"
+    " transfer-encoding upgrade via age".split()
+)
+_OF_CONTENT = frozenset(
+    "accept-ranges cache-status content-digest content-encoding content-md5 date etag last-modified repr-digest".split()
+)
+
+
+def changed_field_name(name: Any, stage: str) -> str:
+    """Return the name, in lower case, of a field that a hook of this stage may change. Larder checks it once more."""
+    lower = field_name(name)
+    if lower in _OF_CONNECTION:
+        raise ValueError(f"the field {lower!r} is Larder's: it belongs to the connection, to framing or to a condition")
+    if stage == "respond" and lower in _OF_CONTENT:
+        raise ValueError(
+            f"the field {lower!r} is that of the stored response, whose body and conditions go by it: change it in a"
+            f" @larder.fetched hook, before it is stored"
+        )
+    return lower
+
+
 def field_value(name: str, value: Any) -> str:
     if type(value) is not str and not isinstance(value, str):
         raise TypeError(f"the value of the field {name!r} has to be a str, not {kind_of(value)}: write str(...)")

@@ -39,6 +39,15 @@ class Pass(Outcome):
         return "larder.pass_()"
 
 
+class Miss(Outcome):
+    """Ask the origin although a response is stored; see `larder.miss`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "larder.miss()"
+
+
 class Response(Outcome):
     """A response that Larder sends in place of one of the origin.
 
@@ -59,6 +68,8 @@ class Response(Outcome):
         self._status = _checks.status(status)
         self._body, content_type = _encode_body(body)
         self._fields = checked_fields(headers)
+        for name, _ in self._fields:
+            _checks.changed_field_name(name, "request")
         if content_type and not any(name == "content-type" for name, _ in self._fields):
             self._fields.append(("content-type", content_type))
         fields = ",".join(f"[{quoted(name)},{quoted(value)}]" for name, value in self._fields)
@@ -128,8 +139,29 @@ def pass_() -> Outcome:
     return decision
 
 
+def miss() -> Outcome:
+    """Ask the origin although a response is stored, and store what it says. For `found` hooks.
+
+    if found.age > 60 and "x-fresh" in req.headers:
+        return larder.miss()
+    """
+    decision = Miss()
+    decision._json = '"miss":true'
+    decision._made_at(_getframe(1))
+    return decision
+
+
 def take(stage: str, value: Any) -> Outcome:
     """Return the decision that a returned value stands for. Raise `TypeError` for what may not be returned."""
+    if stage == "respond":
+        raise TypeError(
+            f"a respond hook changes resp.headers and returns None, not {_checks.kind_of(value)}: requests are answered and"
+            f" refused in a @larder.request hook"
+        )
+    if isinstance(value, Miss):
+        if stage == "found":
+            return value
+        raise TypeError(f"larder.miss() is for @larder.found hooks: a {stage} hook has no stored response")
     if isinstance(value, Pass):
         return value
     if stage == "fetched":
@@ -142,6 +174,11 @@ def take(stage: str, value: Any) -> Outcome:
         raise TypeError(
             f"a page may return a str or bytes, larder.Response(...), larder.redirect(...), larder.deny(...), larder.pass_()"
             f" or None (go on), not {_checks.kind_of(value)}"
+        )
+    if stage == "found":
+        raise TypeError(
+            f"a found hook may return None (use it), larder.miss(), larder.pass_(), larder.Response(...), larder.redirect(...)"
+            f" or larder.deny(...), not {_checks.kind_of(value)}"
         )
     raise TypeError(
         f"a request hook may return None (go on), larder.Response(...), larder.redirect(...), larder.deny(...) or"

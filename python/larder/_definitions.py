@@ -20,11 +20,8 @@ _SEGMENT = re.compile(r"(\*|\{hex\}|\{digit\})")
 _WILDCARDS = {"*": "[^/]*", "{digit}": "[0-9]", "{hex}": "[0-9A-Fa-f]{40,128}(?![0-9A-Fa-f])"}
 _PATH_LENGTH_MAX = 2048
 _FILTERS = ("host", "path", "method", "status", "field", "remember")
-NOT_YET = ("found", "respond", "miss")
-
-
-def not_yet(name: str) -> str:
-    return f"larder.{name} does not exist yet: there are larder.request, larder.page and larder.fetched"
+_OF_ANSWERS = {"fetched": "(req, resp)", "respond": "(req, resp)", "found": "(req, found)"}
+"""The stages that have a response, and the parameters of their hooks."""
 
 
 class Hook:
@@ -201,6 +198,61 @@ def fetched(hook: Any = None, /, **filters: Any) -> Any:
     return _decorator("fetched", hook, filters, sys._getframe(1))
 
 
+@overload
+def found(hook: HookFunction, /) -> HookFunction: ...
+@overload
+def found(
+    *,
+    host: Texts = None,
+    path: Texts = None,
+    method: Texts = None,
+    status: Statuses = None,
+    field: Texts = None,
+    remember: Optional[Duration] = None,
+) -> Callable[[HookFunction], HookFunction]: ...
+def found(hook: Any = None, /, **filters: Any) -> Any:
+    """Define a hook that runs when a stored response is about to be used.
+
+        @larder.found(path="/news/*")
+        def news(req, found):
+            if found.age > 60 and "x-fresh" in req.headers:
+                return larder.miss()
+
+    It returns None to use the response, `larder.miss()` to ask the origin and store what it says, `larder.pass_()` to ask the
+    origin for this client alone, or a `larder.Response(...)`, `larder.redirect(...)`, `larder.deny(...)`.
+    It does not run where nothing is stored, nor for a request that waits for another's: who may have what is decided in a
+    `larder.request` hook. The filters are those of `larder.fetched`.
+    """
+    return _decorator("found", hook, filters, sys._getframe(1))
+
+
+@overload
+def respond(hook: HookFunction, /) -> HookFunction: ...
+@overload
+def respond(
+    *,
+    host: Texts = None,
+    path: Texts = None,
+    method: Texts = None,
+    status: Statuses = None,
+    field: Texts = None,
+    remember: Optional[Duration] = None,
+) -> Callable[[HookFunction], HookFunction]: ...
+def respond(hook: Any = None, /, **filters: Any) -> Any:
+    """Define a hook that runs before an answer goes to its client, from the store or from the origin.
+
+        @larder.respond(path="/account/*")
+        def stamp(req, resp):
+            resp.headers["x-served-for"] = req.client
+            del resp.headers["server"]
+
+    It may change the fields for this one client, and returns None. What is stored stays as it is, and clients that wait for
+    one response get their own fields each. It does not run for pages of Larder's own, nor for what other hooks answer.
+    The filters are those of `larder.fetched`; `status` is that of the response, 200 also where a part of it is sent.
+    """
+    return _decorator("respond", hook, filters, sys._getframe(1))
+
+
 def _decorator(stage: str, hook: Any, filters: Dict[str, Any], frame: FrameType) -> Any:
     parsed = _parse_filters(stage, filters, frame)
 
@@ -217,7 +269,7 @@ def _decorator(stage: str, hook: Any, filters: Dict[str, Any], frame: FrameType)
 
 
 def _check_function(stage: str, function: Any, frame: FrameType) -> None:
-    wanted = "(req, resp)" if stage == "fetched" else "(req)"
+    wanted = _OF_ANSWERS.get(stage, "(req)")
     if not callable(function):
         _refuse(TypeError, frame, f"@larder.{stage} stands before a function, not before {_checks.kind_of(function)}")
     if isinstance(function, type):
@@ -231,7 +283,7 @@ def _check_function(stage: str, function: Any, frame: FrameType) -> None:
     except (TypeError, ValueError):
         return
     try:
-        signature.bind(*([None] * (2 if stage == "fetched" else 1)))
+        signature.bind(*([None] * (2 if stage in _OF_ANSWERS else 1)))
     except TypeError:
         _refuse(TypeError, frame, f"{name}{signature} can't be called as a {stage} hook: write def {name}{wanted}")
 
@@ -242,7 +294,7 @@ def _parse_filters(stage: str, filters: Dict[str, Any], frame: FrameType) -> Dic
             close = difflib.get_close_matches(name, _FILTERS)
             known = close[0] if close else ", ".join(_FILTERS)
             _refuse(TypeError, frame, f"@larder.{stage} has no filter {name!r}: there is {known}")
-        if name == "status" and stage != "fetched":
+        if name == "status" and stage not in _OF_ANSWERS:
             _refuse(TypeError, frame, f"a {stage} hook runs before there is a status: status= is for @larder.fetched")
 
     def each(name: str, parse: Callable[[Any], Any], kinds: Tuple[Type[Any], ...] = (str,)) -> List[Any]:

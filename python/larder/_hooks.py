@@ -1,5 +1,6 @@
 """Hooks: loading of their files, and the connections on which Larder calls them."""
 
+import ast
 import importlib.machinery
 import importlib.util
 import json
@@ -13,7 +14,7 @@ import socket
 import sys
 import threading
 from functools import partial
-from typing import Any, Callable, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
 from . import _definitions
 from ._calls import Calls, Frames
@@ -23,6 +24,8 @@ from ._runtime import FILES_MAX, LINE_BYTES_MAX, Control, LoadFailed, Settings, 
 HOOKS_MAX = 256
 # They have to be in one line of the control channel, beside the facts of the process.
 _DESCRIPTIONS_BYTES_MAX = LINE_BYTES_MAX - 2048
+_ROUTES_MAX = 64
+"""Further routes are looked up when they are asked for, as those whose names are made."""
 _RECEIVE_BYTES = 64 * 1024
 # Replies that nobody takes delay the end of the process for so long at most.
 _UNSENT_SECONDS = 1.0
@@ -80,7 +83,7 @@ def _check_hooks(hooks: List[Hook], paths: List[str]) -> None:
     if not hooks:
         raise LoadFailed(
             f"{' and '.join(map(os.path.basename, paths)) or 'no file'} defines no hook:"
-            f" put @larder.request, @larder.page('/...') or @larder.fetched before a function"
+            f" put @larder.request, @larder.page('/...'), @larder.found, @larder.fetched or @larder.respond before a function"
         )
     if len(hooks) > HOOKS_MAX:
         raise LoadFailed(
@@ -103,6 +106,39 @@ def _check_hooks(hooks: List[Hook], paths: List[str]) -> None:
         )
 
 
+def named_routes(paths: Sequence[str]) -> List[Dict[str, Any]]:
+    """Find the routes that hooks name in so many words, `req.route = "b"`, so that Larder can refuse those that do not exist."""
+    routes: List[Dict[str, Any]] = []
+    for path in paths:
+        with open(path, "rb") as file:
+            tree = ast.parse(file.read(), path)
+        for function in ast.walk(tree):
+            if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) and function.args.args:
+                request = function.args.args[0].arg
+                for name, line in _routes_in(function, request):
+                    route = {"name": name, "file": path, "line": line}
+                    if route not in routes:
+                        routes.append(route)
+    return routes[:_ROUTES_MAX]
+
+
+def _routes_in(function: ast.AST, request: str) -> Iterator[Tuple[str, int]]:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and any(_is_route(target, request) for target in node.targets):
+            values = [node.value]
+            while values:
+                value = values.pop()
+                if isinstance(value, ast.IfExp):
+                    values += [value.body, value.orelse]
+                elif isinstance(value, ast.Constant) and isinstance(value.value, str):
+                    yield value.value, value.lineno
+
+
+def _is_route(target: ast.expr, request: str) -> bool:
+    is_attribute = isinstance(target, ast.Attribute) and target.attr == "route"
+    return is_attribute and isinstance(target.value, ast.Name) and target.value.id == request  # type: ignore[attr-defined]
+
+
 def _missing_file_hint(path: str) -> str:
     folder = os.path.dirname(path)
     try:
@@ -113,10 +149,6 @@ def _missing_file_hint(path: str) -> str:
 
 
 def _import_hint(file: str, error: BaseException) -> str:
-    if isinstance(error, ImportError) and error.name == "larder":
-        for name in _definitions.NOT_YET:
-            if f"name '{name}'" in str(error):
-                return f"importing {file} failed: {_definitions.not_yet(name)}"
     if isinstance(error, ModuleNotFoundError):
         return (
             f"{file} imports {error.name!r}, which is neither in its folder nor among the packages of {sys.executable}"
@@ -261,6 +293,7 @@ def serve(listener: socket.socket, control: Control, settings: Settings) -> None
 def _ready_message(settings: Settings, hooks: List[Hook], paths: List[str]) -> Dict[str, Any]:
     message = ready_message(settings)
     message["hooks"] = [hook.describe() for hook in hooks]
+    message["routes"] = named_routes(paths)
     others = [path for path in message["files"] if path not in paths][: FILES_MAX - len(paths)]
     # The whole line has a limit. The hooks have to be in it; of the files that they import as many as there is room for.
     room = LINE_BYTES_MAX - len(encode_line("ready", {**message, "files": paths}))

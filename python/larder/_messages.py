@@ -2,12 +2,15 @@
 
 from json.encoder import encode_basestring_ascii as quoted
 from sys import _getframe
-from types import FrameType, MappingProxyType
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
 
 from . import _checks
 from ._checks import Duration
-from ._views import REQUEST_NOTES, RESPONSE_NOTES, Headers, NotCopied, Query, parse_cookies
+from ._views import REQUEST_NOTES, RESPONSE_NOTES, Cookies, Headers, NotCopied, Query, parse_cookies
+
+if TYPE_CHECKING:
+    from ._answers import Answer
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -56,8 +59,10 @@ class Url(NotCopied):
 
     @path.setter
     def path(self, path: str) -> None:
-        self._request._mark_request(_getframe(1))
-        self._request._new_path = _checks.path(path)
+        request = self._request
+        request._mark_request(_getframe(1))
+        request._new_path = _checks.path(path)
+        request._path_by = request._decided_by, request._line
 
     @property
     def query(self) -> Query:
@@ -78,17 +83,20 @@ class Request(NotCopied):
     """A request on its way through Larder.
 
     What a hook reads is noted, so that Larder can keep the decision for requests with the same values (`remember`).
-    Hooks of the stages `request` and `page` may change it; a `fetched` hook sees it as it was sent.
+    Hooks of the stages `request` and `page` may change it; those of later stages see it as it was sent.
     """
 
     __slots__ = (
         "_client", "_cookies", "_decided_by", "_fields", "_file", "_headers", "_host", "_key", "_line", "_method", "_name",
-        "_new_path", "_new_route", "_path", "_port", "_query", "_query_view", "_reads", "_response", "_response_fields",
-        "_running", "_scheme", "_stage", "_status",
+        "_new_path", "_new_route", "_path", "_path_by", "_port", "_query", "_query_view", "_reads", "_response", "_response_fields",
+        "_route_by", "_running", "_scheme", "_stage", "_status",
     )  # fmt: skip
 
     _stage: str
     _status: int
+    _path_by: Tuple[int, int]
+    """The hook that set the path, and its line: Larder may find that it leads nowhere."""
+    _route_by: Tuple[int, int]
     _response_fields: Tuple[Tuple[str, str], ...]
 
     def __init__(self, call: Tuple[Any, ...]) -> None:
@@ -110,7 +118,7 @@ class Request(NotCopied):
         self._key: Optional[Key] = None
         self._new_path: Optional[str] = None
         self._new_route: Optional[str] = None
-        self._response: Optional["FetchedResponse"] = None
+        self._response: Union["FetchedResponse", "Answer", None] = None
 
     @property
     def method(self) -> str:
@@ -146,6 +154,7 @@ class Request(NotCopied):
     def path(self, path: str) -> None:
         self._mark_request(_getframe(1))
         self._new_path = _checks.path(path)
+        self._path_by = self._decided_by, self._line
 
     @property
     def query(self) -> Query:
@@ -177,13 +186,13 @@ class Request(NotCopied):
         """The fields of the request."""
         view = self._headers
         if view is None:
-            view = self._headers = Headers(self._fields, REQUEST_NOTES, self._reads, self._mark_request)
+            view = self._headers = Headers(self._fields, REQUEST_NOTES, self._reads, self._mark_request, "request")
         return view
 
     @property
-    def cookies(self) -> Mapping[str, str]:
+    def cookies(self) -> Cookies:
         """The cookies of the request, by their names. To change them set the field `cookie`."""
-        return MappingProxyType(parse_cookies(self.headers.get("cookie", "")))
+        return Cookies(parse_cookies(self.headers.get("cookie", "")))
 
     @property
     def key(self) -> Key:
@@ -204,6 +213,7 @@ class Request(NotCopied):
         if not _checks.text(name, "a route"):
             raise ValueError("a route is the name of an origin, and may not be empty")
         self._new_route = name
+        self._route_by = self._decided_by, self._line
 
     def __repr__(self) -> str:
         return f"<larder.Request {self.method} {self.url}>"
@@ -220,9 +230,10 @@ class Request(NotCopied):
         self._decided_by = self._running
 
     def _mark_request(self, frame: FrameType) -> None:
-        if self._stage == "fetched":
+        if self._stage != "request" and self._stage != "page":
             raise AttributeError(
-                "a fetched hook can't change the request, which was sent before: do that in a @larder.request hook"
+                f"a {self._stage} hook can't change the request, which was sent before or looked up: do that in a"
+                f" @larder.request hook"
             )
         self._mark(frame)
 
@@ -283,7 +294,7 @@ class FetchedResponse(NotCopied):
         view = self._headers
         if view is None:
             request = self._request
-            view = self._headers = Headers(request._response_fields, RESPONSE_NOTES, request._reads, request._mark)
+            view = self._headers = Headers(request._response_fields, RESPONSE_NOTES, request._reads, request._mark, "fetched")
         return view
 
     @property
@@ -330,7 +341,7 @@ def changes_of(request: Request) -> List[str]:
     """Return the members of the reply that tell of changes, as JSON."""
     parts: List[str] = []
     if request._new_path is not None:
-        parts.append(f'"path":{quoted(request._new_path)}')
+        parts.append(f'"path":{quoted(request._new_path)},"path_by":{list(request._path_by)}')
     query = request._query_view
     if query is not None and query._changed():
         text = query._text()
@@ -338,19 +349,20 @@ def changes_of(request: Request) -> List[str]:
     if request._key is not None and request._key._texts:
         parts.append(f'"key":{_list(request._key._texts)}')
     if request._new_route is not None:
-        parts.append(f'"route":{quoted(request._new_route)}')
+        parts.append(f'"route":{quoted(request._new_route)},"route_by":{list(request._route_by)}')
     if request._headers is not None and request._headers._changed:
         _changes_of_fields(parts, request._headers._changed, "set", "remove")
     response = request._response
     if response is not None:
-        if response._ttl is not None:
-            parts.append(f'"ttl_ms":{response._ttl}')
-        if response._grace is not None:
-            parts.append(f'"grace_ms":{response._grace}')
-        if response._tags is not None and response._tags._tags:
-            parts.append(f'"tags":{_list(response._tags._tags)}')
-        if response._purge is not None and response._purge._tags:
-            parts.append(f'"purge_tags":{_list(response._purge._tags)}')
+        if isinstance(response, FetchedResponse):
+            if response._ttl is not None:
+                parts.append(f'"ttl_ms":{response._ttl}')
+            if response._grace is not None:
+                parts.append(f'"grace_ms":{response._grace}')
+            if response._tags is not None and response._tags._tags:
+                parts.append(f'"tags":{_list(response._tags._tags)}')
+            if response._purge is not None and response._purge._tags:
+                parts.append(f'"purge_tags":{_list(response._purge._tags)}')
         if response._headers is not None and response._headers._changed:
             _changes_of_fields(parts, response._headers._changed, "response_set", "response_remove")
     return parts

@@ -4,7 +4,7 @@ import re
 from functools import lru_cache
 from sys import _getframe
 from types import FrameType
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NoReturn, Optional, Tuple, TypeVar, Union, overload
+from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Tuple, TypeVar, Union, overload
 from urllib.parse import quote_plus, unquote_to_bytes
 
 from . import _checks
@@ -66,10 +66,11 @@ class Headers(NotCopied):
     they mean the same. Values of set-cookie can't be joined: `get` returns the first one, `getall` returns all.
     """
 
-    __slots__ = ("_changed", "_index", "_mark", "_notes", "_pairs", "_reads")
+    __slots__ = ("_changed", "_index", "_mark", "_notes", "_pairs", "_reads", "_stage")
 
-    def __init__(self, pairs: Pairs, notes: _Notes, reads: Dict[str, None], mark: Mark) -> None:
+    def __init__(self, pairs: Pairs, notes: _Notes, reads: Dict[str, None], mark: Mark, stage: str) -> None:
         self._pairs = pairs
+        self._stage = stage
         self._notes = notes
         self._reads = reads
         self._mark = mark
@@ -126,18 +127,18 @@ class Headers(NotCopied):
     def add(self, name: str, value: str) -> None:
         """Add a value to those that a field has."""
         self._mark(_getframe(1))
-        lower = _checks.field_name(name)
+        lower = _checks.changed_field_name(name, self._stage)
         values = self.getall(lower) + [_checks.field_value(lower, value)]
         self._change(lower, values)
 
     def remove(self, name: str) -> None:
         """Remove a field. It may be absent. `del headers[name]` is the same."""
         self._mark(_getframe(1))
-        self._change(_checks.field_name(name), [])
+        self._change(_checks.changed_field_name(name, self._stage), [])
 
     def __delitem__(self, name: str) -> None:
         self._mark(_getframe(1))
-        self._change(_checks.field_name(name), [])
+        self._change(_checks.changed_field_name(name, self._stage), [])
 
     def items(self) -> List[Tuple[str, str]]:
         """Return all fields as pairs, names in lower case. A name may occur more than once."""
@@ -172,7 +173,7 @@ class Headers(NotCopied):
         return f"Headers({self.items()!r})"
 
     def _set(self, name: str, value: str) -> None:
-        lower = _checks.field_name(name)
+        lower = _checks.changed_field_name(name, self._stage)
         self._change(lower, [_checks.field_value(lower, value)])
 
     def _change(self, lower: str, values: List[str]) -> None:
@@ -373,12 +374,90 @@ def _encoded(name: str, value: str) -> str:
     return f"{quote_plus(name)}={quote_plus(value)}"
 
 
+class AmbiguousCookie(BaseException):
+    """A hook looks at a cookie that the request has twice, with different values. Larder answers such a request 400.
+
+    It is no `Exception`, so that a hook which catches those does not decide by either value.
+    """
+
+
+class Cookies(NotCopied):
+    """The cookies of a request, by their names.
+
+        session = req.cookies.get("session")
+
+    Readers disagree about a name that occurs twice with different values: some take the first one, others the last. A hook
+    that looks at such a cookie ends, and the request is answered 400. `getall` gives all values; `in` can be asked, too.
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Dict[str, Tuple[str, ...]]) -> None:
+        self._values = values
+
+    @overload
+    def get(self, name: str) -> Optional[str]: ...
+    @overload
+    def get(self, name: str, default: Default) -> Union[str, Default]: ...
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the value of a cookie, or `default` where the request has none of that name."""
+        values = self._values.get(name)
+        if values is None:
+            return default
+        if len(values) > 1:
+            raise AmbiguousCookie(name)
+        return values[0]
+
+    def getall(self, name: str) -> List[str]:
+        """Return all values of a cookie that differ, in their order; none where the request has no such cookie."""
+        return list(self._values.get(name, ()))
+
+    def __getitem__(self, name: str) -> str:
+        value = self.get(name)
+        if value is None:
+            raise KeyError(name)
+        return value
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def items(self) -> List[Tuple[str, str]]:
+        """Return all cookies as pairs, each name once."""
+        return [(name, self[name]) for name in self._values]
+
+    def keys(self) -> List[str]:
+        """Return the names of all cookies, each once."""
+        return list(self._values)
+
+    def values(self) -> List[str]:
+        return [value for _, value in self.items()]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Cookies):
+            return self._values == other._values
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Cookies({self._values!r})"
+
+
 @lru_cache(maxsize=128)
-def parse_cookies(text: str) -> Mapping[str, str]:
-    """Parse a cookie field. Of cookies with the same name the first one counts: browsers send the closest path first."""
-    cookies: Dict[str, str] = {}
+def parse_cookies(text: str) -> Dict[str, Tuple[str, ...]]:
+    """Parse a cookie field: the values of each name that differ, in their order."""
+    cookies: Dict[str, Tuple[str, ...]] = {}
     for part in text.split(";"):
         name, equals, value = part.partition("=")
         if equals:
-            cookies.setdefault(name.strip(" \t"), value.strip(" \t"))
+            name, value = name.strip(" \t"), value.strip(" \t")
+            values = cookies.get(name, ())
+            if value not in values:
+                cookies[name] = (*values, value)
     return cookies

@@ -64,6 +64,9 @@ class Decision:
         self.key: List[str] = said.get("key", [])
         self.route: Optional[str] = said.get("route")
         self.passed: bool = said.get("pass", False)
+        self.missed: bool = said.get("miss", False)
+        self.ambiguous: Optional[str] = said.get("ambiguous")
+        """A cookie that a hook looked at and of which the request has two values: Larder answers 400."""
         self.response: Optional[Response] = _response(said["respond"]) if "respond" in said else None
         self.set: List[Tuple[str, str]] = [(name, value) for name, value in said.get("set", [])]
         """The request fields that are set."""
@@ -123,6 +126,9 @@ def call(
     status: Optional[int] = None,
     response_headers: FieldsArgument = None,
     stage: Optional[str] = None,
+    age: int = 0,
+    ttl: int = 60,
+    tags: Sequence[str] = (),
 ) -> Decision:
     """Play hooks for a request, and return what they decide. Raise `HookFailed` where one fails.
 
@@ -135,8 +141,8 @@ def call(
 
     `request` is a method, which may be left out, and a URL or path. The field `host` is added.
 
-    `stage` is `request`, `page` or `fetched`: without it that of the function, and for a file `fetched` where `status` is
-    given, else `request`, of which pages are a part.
+    `stage` is `request`, `page`, `found`, `fetched` or `respond`: without it that of the function, and for a file `fetched`
+    where `status` is given, else `request`, of which pages are a part. `age`, `ttl` and `tags` are those of a stored response.
     """
     if isinstance(hooks, (str, os.PathLike)):
         known = _load(_located(hooks, sys._getframe(1)))
@@ -145,15 +151,16 @@ def call(
     if stage is None:
         stages = {hook.stage for hook in known}
         stage = stages.pop() if len(stages) == 1 else "request" if status is None else "fetched"
-    if stage not in ("request", "page", "fetched"):
-        raise ValueError(f"{_checks.shortened(stage)} is no stage: there are request, page and fetched")
-    if stage != "fetched" and (status is not None or response_headers):
+    if stage not in ("request", "page", "found", "fetched", "respond"):
+        raise ValueError(f"{_checks.shortened(stage)} is no stage: there are request, page, found, fetched and respond")
+    has_response = stage in ("found", "fetched", "respond")
+    if not has_response and (status is not None or response_headers):
         raise ValueError(f"a {stage} hook runs before there is a response: leave status and response_headers out")
     target = _Target(request)
     fields = _decisions.checked_fields(headers)
     if not any(field == "host" for field, _ in fields):
         fields.insert(0, ("host", target.authority))
-    code = _checks.status(200 if status is None else status) if stage == "fetched" else 0
+    code = _checks.status(200 if status is None else status) if has_response else 0
     names = [field for field, _ in fields]
     indexes = [
         index
@@ -165,6 +172,7 @@ def call(
     facts = (
         target.method, target.scheme, target.host, target.port, target.path, target.query, client, name,
         tuple(fields), code, tuple(_decisions.checked_fields(response_headers)),
+        *([(age, ttl, int(ttl <= 0), tuple(tags))] if stage == "found" else []),
     )  # fmt: skip
     said = _play(known, (stage, tuple(indexes), *facts))
     if "hook" in said:
@@ -241,7 +249,7 @@ def _hooks_of(functions: Any) -> List[Hook]:
         found = _definitions.hooks_of(function)
         if not found:
             raise TypeError(
-                f"{_checks.kind_of(function)} is no hook: put @larder.request, @larder.page('/...') or @larder.fetched before it"
+                f"{_checks.kind_of(function)} is no hook: put @larder.request or another decorator of larder before it"
             )
         hooks += found
     return hooks

@@ -82,7 +82,9 @@ class Returns(unittest.TestCase):
 
         line = stop.__code__.co_firstlineno + 2
         reply, _ = play("request", route, stop, never)
-        self.assertEqual(reply.said, {"hook": 1, "line": line, "key": ["k"], "route": "b", "pass": True})
+        route_by = [0, route.__code__.co_firstlineno + 1]
+        wanted = {"hook": 1, "line": line, "key": ["k"], "route": "b", "route_by": route_by, "pass": True}
+        self.assertEqual(reply.said, wanted)
 
     def test_later_hooks_see_changes(self) -> None:
         def first(req: larder.Request) -> None:
@@ -94,7 +96,8 @@ class Returns(unittest.TestCase):
 
         reply, reports = play("request", first, second)
         line = first.__code__.co_firstlineno + 2
-        self.assertEqual((reply.said, reports), ({"hook": 0, "line": line, "path": "/b", "set": [["x-a", "1"]]}, []))
+        wanted = {"hook": 0, "line": line, "path": "/b", "path_by": [0, line - 1], "set": [["x-a", "1"]]}
+        self.assertEqual((reply.said, reports), (wanted, []))
 
     def test_a_response_made_once_can_be_returned_often(self) -> None:
         response = larder.Response("x")

@@ -37,6 +37,9 @@ class Definitions(unittest.TestCase):
             (larder.fetched, {"stage": "fetched", "statuses": []}),
             (larder.fetched(status=200, path="/api/*"), {"statuses": [200], "paths": ["/api/*"]}),
             (larder.fetched(status=["200", 404]), {"statuses": [200, 404]}),
+            (larder.found, {"stage": "found", "statuses": []}),
+            (larder.found(status=200, field="x-fresh", remember=5), {"statuses": [200], "fields": ["x-fresh"]}),
+            (larder.respond(host="*.example"), {"stage": "respond", "hosts": ["*.example"]}),
         ]
         for decorator, expected in cases:
             with self.subTest(expected=expected):
@@ -119,11 +122,7 @@ class Definitions(unittest.TestCase):
                 self.assertIn(f"{__file__}:{define.__code__.co_firstlineno}: ", str(caught.exception))
                 self.assertEqual(hooks, [])
 
-    def test_stages_to_come(self) -> None:
-        for name in ("found", "respond", "miss"):
-            with self.assertRaisesRegex(AttributeError, f"larder.{name} does not exist yet: there are larder.request"):
-                getattr(larder, name)
-            self.assertFalse(hasattr(larder, name))
+    def test_names(self) -> None:
         with self.assertRaisesRegex(AttributeError, "module 'larder' has no attribute 'x'"):
             larder.x  # type: ignore[attr-defined]  # noqa: B018
         for name in larder.__all__:
@@ -227,12 +226,33 @@ class Loading(HooksCase):
         self.hint("import larder\n\n@larder.request(path='cart')\ndef cart(req): pass")
         self.assertIn(f"{self.folder}/policy.py:3: path=: 'cart' is no pattern of a path", self.traceback)
 
-    def test_stages_to_come(self) -> None:
-        sentence = "larder.found does not exist yet: there are larder.request, larder.page and larder.fetched"
-        self.hint("import larder\n@larder.found(path='/news/*')\ndef news(req, found): pass")
-        self.assertIn(f"AttributeError: {sentence}", self.traceback)
-        hint = self.hint("from larder import request, found")
-        self.assertEqual(hint, f"importing policy.py failed: {sentence}")
+    def test_routes_that_are_named(self) -> None:
+        self.write(
+            """
+            import larder
+
+            @larder.request
+            def ways(req):
+                req.route = "b"
+                other = req
+                other.route = "not looked for"
+                req.route = "c" if req.path == "/c" else "d"
+                req.path = "/x"
+
+            class Plan:
+                route = "none"
+
+            @larder.request
+            async def more(request):
+                request.route = request.route or "made"
+                request.route = "b"
+            """
+        )
+        loaded = self.start().message()["ready"]
+        named = [(route["name"], route["line"], route["file"]) for route in loaded["routes"]]
+        path = f"{self.folder}/policy.py"
+        self.assertEqual(sorted(named), [("b", 6, path), ("b", 18, path), ("c", 9, path), ("d", 9, path)])
+
 
     def test_no_hooks(self) -> None:
         self.assertIn("policy.py defines no hook: put @larder.request", self.hint("import larder\ndef cart(req): pass"))

@@ -116,7 +116,7 @@ class Functions(unittest.TestCase):
             ((cart, "/a#b"), {}, "is no request"),
             ((cart, ""), {}, "is no request"),
             ((cart, "/"), {"status": 200}, "runs before there is a response"),
-            ((cart, "/"), {"stage": "found"}, "'found' is no stage"),
+            ((cart, "/"), {"stage": "deliver"}, "'deliver' is no stage"),
             ((cart, "/"), {"headers": {"a b": "c"}}, "is no field name"),
             ((api, "/"), {"status": 99}, "not from 200 to 599"),
             ((print, "/"), {}, "is no hook: put @larder.request"),

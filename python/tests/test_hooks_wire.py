@@ -113,7 +113,7 @@ class Wire(HooksCase):
                     "status": 200, "reason": "", "fields": [["content-type", "text/plain; charset=utf-8"]],
                     "body": "SGVsbG8sIFdvcmxkIQ==",
                 }}),
-                Reply(11, 3, {"hook": 5, "line": 32, "route": "b"}),
+                Reply(11, 3, {"hook": 5, "line": 32, "route": "b", "route_by": [5, 32]}),
             ],
         )  # fmt: skip
 

@@ -16,14 +16,18 @@ pub fn hash(tag: &[u8]) -> u64 {
 
 /// The hashes of all tags of a response.
 pub fn of(fields: &Fields) -> Box<[u64]> {
-    let spaced = ["Surrogate-Key", "xkey"].into_iter().flat_map(|name| fields.get_all(name));
-    let spaced = spaced.flat_map(|value| value.split(|byte| matches!(byte, b' ' | b'\t')));
-    let listed = fields.get_all("Cache-Tag").flat_map(|value| value.split(|&byte| byte == b','));
-    let tags = spaced.chain(listed).map(<[u8]>::trim_ascii).filter(|tag| !tag.is_empty());
-    let mut hashes: Vec<u64> = tags.take(TAGS_MAX).map(hash).collect();
+    let mut hashes: Vec<u64> = names(fields).take(TAGS_MAX).map(hash).collect();
     hashes.sort_unstable();
     hashes.dedup();
     hashes.into()
+}
+
+/// All tags of a response, in the order of the fields that hold them.
+pub fn names(fields: &Fields) -> impl Iterator<Item = &[u8]> {
+    let spaced = ["Surrogate-Key", "xkey"].into_iter().flat_map(|name| fields.get_all(name));
+    let spaced = spaced.flat_map(|value| value.split(|byte| matches!(byte, b' ' | b'\t')));
+    let listed = fields.get_all("Cache-Tag").flat_map(|value| value.split(|&byte| byte == b','));
+    spaced.chain(listed).map(<[u8]>::trim_ascii).filter(|tag| !tag.is_empty())
 }
 
 #[cfg(test)]

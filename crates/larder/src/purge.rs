@@ -224,7 +224,7 @@ pub async fn of_request(common: &Common, request: &RequestHead, ask: &Ask) -> Pa
             let mut keys = Vec::new();
             add_keys(common, ask.clone(), &mut keys);
             let by_key = purge_keys(common, keys).await;
-            match ask.hooked_by {
+            match &ask.hooked_by {
                 Some(_) => ("url", and_by_url(common, by_key, &ask.url).await),
                 None => ("url", by_key),
             }
@@ -308,6 +308,7 @@ fn keys_of_url(common: &Common, url: &Url, keys: &mut Vec<Vec<u8>>) {
                 rule: Rule::Question,
                 by_rule: None,
                 by_hook: None,
+                hook_note: None,
                 hooked_by: None,
                 registry,
             },
@@ -323,6 +324,7 @@ fn keys_of_url(common: &Common, url: &Url, keys: &mut Vec<Vec<u8>>) {
                 rule: Rule::Question,
                 by_rule: None,
                 by_hook: None,
+                hook_note: None,
                 hooked_by: None,
                 registry: None,
             },

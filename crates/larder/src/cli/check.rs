@@ -1,18 +1,23 @@
 //! `larder check`: what is wrong with a configuration, and what it would do.
 
 use super::{Flags, TROUBLE, WRONG, print};
+use crate::config::application::Interface;
 use crate::config::places::Here;
-use crate::config::{Loaded, LogTo, Report, ValueSource};
+use crate::config::{Loaded, LogTo, Mount, Python, Report, ValueSource};
 use crate::diagnostics;
 use crate::explain::{self, Asking};
+use crate::mount::{MountTrouble, Mounts};
 use crate::rehearse::{self, Side};
-use crate::script;
+use crate::run::folder::Temporary;
+use crate::script::{self, Nursery};
 use crate::tls::server::Certificates;
 use clap::Args;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 #[derive(Args)]
 pub(super) struct CheckFlags {
@@ -128,14 +133,23 @@ fn ask(flags: &CheckFlags, request: &str, loaded: &Loaded) -> u8 {
         answer: Some(flags.answer.clone()),
         of_run: false,
     };
-    let runtime = match tokio::runtime::Builder::new_current_thread().build() {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
             diagnostics::say(format_args!("error: no runtime: {error}; raise the open file limit"));
             return TROUBLE;
         }
     };
-    match runtime.block_on(explain::rehearse(&asking, loaded)) {
+    let hooks = LoadedHooks::begin(loaded);
+    let explained = runtime.block_on(async {
+        let mounts = match &hooks {
+            Some(hooks) => Some(hooks.wait().await),
+            None => None,
+        };
+        explain::rehearse(&asking, loaded, mounts).await
+    });
+    drop(hooks);
+    match explained {
         Ok(explanation) => {
             let is_refused = explanation.request.status >= 400;
             let hint = if flags.answer.is_empty() && explanation.request.cause.is_some() { ANSWER_HINT } else { "" };
@@ -145,6 +159,55 @@ fn ask(flags: &CheckFlags, request: &str, loaded: &Loaded) -> u8 {
             diagnostics::say(format_args!("error: {trouble}"));
             WRONG
         }
+    }
+}
+
+/// The hooks of a configuration, in processes that end with this value: the filters of hooks are known once their files are loaded.
+struct LoadedHooks {
+    nursery: Nursery,
+    _folder: Temporary,
+}
+
+/// How long the files may take to be loaded.
+const LOAD_WAIT: Duration = Duration::from_secs(10);
+
+impl LoadedHooks {
+    /// Begins to load them; `None` where there are none, or where nothing can be started.
+    fn begin(loaded: &Loaded) -> Option<LoadedHooks> {
+        let is_of_hooks = |mount: &&Arc<Mount>| mount.application.interface == Interface::Hooks;
+        let alone = |mount: &Arc<Mount>| {
+            let python = Python { processes: 1, standby: 0, ..Python::clone(&mount.python) };
+            Arc::new(Mount { python: Arc::new(python), ..Mount::clone(mount) })
+        };
+        let mounts: Vec<Arc<Mount>> = loaded.config.mounts.iter().filter(is_of_hooks).map(alone).collect();
+        if mounts.is_empty() {
+            return None;
+        }
+        let folder = Temporary::new().ok()?;
+        let nursery = Nursery::new(Arc::default(), folder.path().to_owned());
+        nursery.have(&mounts).ok()?;
+        Some(LoadedHooks { nursery, _folder: folder })
+    }
+
+    /// Waits until they are loaded, and says which can't be.
+    async fn wait(&self) -> &Mounts {
+        let mounts = self.nursery.mounts();
+        for mount in mounts.all() {
+            if let Err(trouble) = mount.ready(LOAD_WAIT).await {
+                let why = match trouble {
+                    MountTrouble::Failed(why) => why,
+                    MountTrouble::Starting | MountTrouble::Busy => "it takes too long".to_owned(),
+                };
+                diagnostics::say(format_args!("note: {} can't be loaded: {why}", mount.mount().application.name));
+            }
+        }
+        mounts
+    }
+}
+
+impl Drop for LoadedHooks {
+    fn drop(&mut self) {
+        self.nursery.stop();
     }
 }
 

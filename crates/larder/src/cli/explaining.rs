@@ -137,7 +137,12 @@ fn without_server(flags: &ExplainFlags, loaded: crate::config::Loaded, folder: O
     let places = Places { config: Arc::new(config), edition: 0, sources };
     let answered = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let answered = answered.map(|runtime| {
-        runtime.block_on(explain::ahead(&Asking { of_run, ..flags.asking() }, &cache, ("larder", None, None), &places))
+        runtime.block_on(explain::ahead(
+            &Asking { of_run, ..flags.asking() },
+            &cache,
+            explain::OfServer::default(),
+            &places,
+        ))
     });
     if let Some(disk) = disk {
         disk.close();

@@ -210,7 +210,9 @@ fn request_failure(application: &OfApplication, failure: &OfFailure) -> String {
         request => format!(", request {}", Harmless(request)),
     };
     let (name, method, target) = (Harmless(&application.name), Harmless(method), Harmless(target));
-    format!("\n{name}: {method} {target} raised an exception ({}{request})\n{}", moment(*at_millis), traceback(text))
+    // A call that was late, or whose decision can't be done, raised none.
+    let what = if text.starts_with("Traceback") { "raised an exception" } else { "failed" };
+    format!("\n{name}: {method} {target} {what} ({}{request})\n{}", moment(*at_millis), traceback(text))
 }
 
 fn moment(millis: u64) -> String {

@@ -47,6 +47,11 @@ fields! {
     Micros "micros": "Microseconds from the head of the request to the end of the answer.",
     Millis "millis": "The same in milliseconds; not in JSON lines.",
     Id "id": "The name of the request, for `larder explain`.",
+    Hook "hook": "The hook that decided about the request, or changed it or its answer last; where hooks were asked, as the four below.",
+    HookScript "hook_script": "The file of that hook.",
+    HookLine "hook_line": "The line of it that decided or changed last.",
+    HookMicros "hook_micros": "Microseconds that the request waited for hooks, of all stages.",
+    HookRemembered "hook_remembered": "Whether all decisions of hooks were remembered ones.",
     SquidCode "squid_code": "Squid's word for `outcome`, as `TCP_MISS`; not in JSON lines.",
     SquidFrom "squid_from": "Squid's words for where the answer came from, as `HIER_DIRECT/www.example.org`; not in JSON lines.",
 }

@@ -1,11 +1,11 @@
 //! Texts for people about settings: the reference, one setting, and the values that hold now.
 
 use super::mirrors::any_mirror;
-use super::parse::{Loaded, ValueSource, any_site};
+use super::parse::{Loaded, ValueSource, any_route, any_site};
 use super::setting::Setting;
 use super::spelling::closest;
-use super::table::{LISTEN, LISTEN_TLS, MIRROR, PYTHON, SETTINGS, SITE, STORE_RULE};
-use super::{CertificateFiles, Config, Listen, Mirror, Python, Site, StoreRule};
+use super::table::{LISTEN, LISTEN_TLS, MIRROR, PYTHON, SETTINGS, SITE, SITE_ROUTE, STORE_RULE};
+use super::{CertificateFiles, Config, Listen, Mirror, Python, Site, SiteRoute, StoreRule};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -46,6 +46,7 @@ pub fn markdown() -> String {
     section(&mut out, "`[[listen]]`, any number", LISTEN, &listen, |_| true);
     section(&mut out, "`tls` of a `[[listen]]`, any number", LISTEN_TLS, &files, |_| true);
     section(&mut out, "`[[site]]`, any number", SITE, &any_site(), |_| true);
+    section(&mut out, "`route` of a `[[site]]`, any number", SITE_ROUTE, &any_route(), |_| true);
     section(&mut out, "`[[mirror]]`, any number", MIRROR, &any_mirror(), |_| true);
     section(&mut out, "`[[python]]`, any number", PYTHON, &Python::default(), |_| true);
     out.push_str(ABOUT_STORE_RULES);
@@ -81,6 +82,7 @@ pub fn nearest(name: &str) -> Option<&'static str> {
     let names =
         names.chain(STORE_RULE.iter().map(|setting| setting.name)).chain(MIRROR.iter().map(|setting| setting.name));
     let names = names.chain(PYTHON.iter().map(|setting| setting.name));
+    let names = names.chain(SITE_ROUTE.iter().map(|setting| setting.name));
     let whole = closest(name, names.clone());
     whole.or_else(|| names.clone().find(|each| closest(name, each.rsplit('.').take(1)).is_some()))
 }
@@ -104,6 +106,7 @@ pub fn explain(name: &str, loaded: &Loaded) -> Option<String> {
     LISTEN.iter().filter(|setting| asked(setting.name)).for_each(|setting| entry(&mut out, setting, &listen));
     LISTEN_TLS.iter().filter(|setting| asked(setting.name)).for_each(|setting| entry(&mut out, setting, &files));
     SITE.iter().filter(|setting| asked(setting.name)).for_each(|setting| entry(&mut out, setting, &any_site()));
+    SITE_ROUTE.iter().filter(|setting| asked(setting.name)).for_each(|each| entry(&mut out, each, &any_route()));
     let rule = StoreRule::default();
     STORE_RULE.iter().filter(|setting| asked(setting.name)).for_each(|setting| entry(&mut out, setting, &rule));
     MIRROR.iter().filter(|setting| asked(setting.name)).for_each(|setting| entry(&mut out, setting, &any_mirror()));
@@ -150,6 +153,10 @@ pub fn in_force(config: &Config, sources: &BTreeMap<&'static str, ValueSource>) 
     for (number, site) in config.sites.iter().enumerate() {
         let name = |setting: &Setting<Site>| format!("site.{number}.{}", setting.key());
         all.extend(SITE.iter().map(|each| one(each, name(each), site, place(sources.get("site")))));
+        for (at, route) in site.routes.iter().enumerate() {
+            let name = |setting: &Setting<SiteRoute>| format!("site.{number}.route.{at}.{}", setting.key());
+            all.extend(SITE_ROUTE.iter().map(|each| one(each, name(each), route, place(sources.get("site")))));
+        }
     }
     for (number, rule) in config.store_rules.iter().enumerate() {
         let name = |setting: &Setting<StoreRule>| format!("store_rule.{number}.{}", setting.key());
@@ -203,6 +210,10 @@ pub fn dump(loaded: &Loaded) -> String {
     for site in loaded.config.sites.iter() {
         let _ = writeln!(out, "\n[[site]] # {source}");
         entries(&mut out, SITE, site, |setting| setting != "site.python" || !site.python.is_empty());
+        for route in &site.routes {
+            let _ = writeln!(out, "\n[[site.route]]");
+            entries(&mut out, SITE_ROUTE, route, |_| true);
+        }
     }
     let like = StoreRule::default();
     for rule in &loaded.config.store_rules {

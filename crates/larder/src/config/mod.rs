@@ -20,6 +20,7 @@ pub mod python;
 mod report;
 mod secret;
 pub mod setting;
+mod site_route;
 mod sites;
 pub mod spelling;
 mod store_rule;
@@ -38,6 +39,7 @@ pub use presets::PRESETS;
 pub use python::{Mount, Python};
 pub use report::{Problem, Report};
 pub use secret::Secret;
+pub use site_route::SiteRoute;
 pub use sites::{Ambiguous, Sites};
 pub use store_rule::{FieldPattern, ParameterPattern, StoreRule};
 pub use store_rules::{KeyRule, Presets, StoreRules};
@@ -426,6 +428,8 @@ pub struct Site {
     pub hooks: Vec<String>,
     /// The name of the processes that run these hooks; `None` where there are none.
     pub hooked_by: Option<Host>,
+    /// Further origins, which hooks may choose by name.
+    pub routes: Vec<SiteRoute>,
     /// Where it stands.
     pub place: SourceLine,
 }

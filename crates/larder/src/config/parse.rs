@@ -6,11 +6,11 @@ use super::report::{Problem, Report, Source};
 use super::setting::{Refusal, Setting, kind};
 use super::sites;
 use super::spelling::closest;
-use super::table::{LISTEN, LISTEN_TLS, MIRROR, PYTHON, SETTINGS, SITE, STORE_RULE};
+use super::table::{LISTEN, LISTEN_TLS, MIRROR, PYTHON, SETTINGS, SITE, SITE_ROUTE, STORE_RULE};
 use super::url::SiteOrigin;
 use super::{
-    CertificateFiles, Config, HostHeader, Listen, Mirror, MirrorSetting, Mirroring, Mount, Python, Site, Sites,
-    SourceLine, StoreRule, mirrors, url,
+    CertificateFiles, Config, HostHeader, Listen, Mirror, MirrorSetting, Mirroring, Mount, Python, Site, SiteRoute,
+    Sites, SourceLine, StoreRule, mirrors, url,
 };
 use crate::lines;
 use larder_wire::{Host, Scheme, Url};
@@ -261,8 +261,11 @@ impl Parser {
         let mut sites = self.loaded.config.sites.to_vec();
         for (span, table) in self.tables("site", value) {
             let mut site = any_site();
-            let missing = self.entry("site", SITE, &span, table, &mut site, &[]);
+            let missing = self.entry("site", SITE, &span, table, &mut site, &["route"]);
             site.place = self.place(&span);
+            if let Some(routes) = table.get("route") {
+                self.site_routes(routes, &mut site);
+            }
             if site.hosts.is_empty() && !missing && table.contains_key("hosts") {
                 self.problem(span.clone(), "a site without a host is never reached".to_owned(), None);
             }
@@ -276,6 +279,21 @@ impl Parser {
             sites.push(site);
         }
         self.loaded.config.sites = Sites::new(sites);
+    }
+
+    fn site_routes(&mut self, value: &Spanned<DeValue<'_>>, site: &mut Site) {
+        for (span, table) in self.tables("site.route", value) {
+            let mut route = any_route();
+            self.entry("site.route", SITE_ROUTE, &span, table, &mut route, &[]);
+            if site.routes.iter().any(|other| other.name == route.name) {
+                self.problem(span.clone(), format!("the site has a route {} already", route.name), None);
+            }
+            if site.hooks.is_empty() {
+                let message = "a route is chosen by hooks, and the site has none".to_owned();
+                self.problem(span, message, Some("write `hooks = [\"policy.py\"]` in the site".to_owned()));
+            }
+            site.routes.push(route);
+        }
     }
 
     fn store_rules(&mut self, value: &Spanned<DeValue<'_>>) {
@@ -354,7 +372,11 @@ impl Parser {
         let mut tables = Vec::new();
         let header = match name.contains('.') {
             true => {
-                format!("begin each with [[{name}]], or write it as [{{ chain = \"chain.pem\", key = \"key.pem\" }}]")
+                let inline = match name {
+                    "site.route" => "name = \"b\", origin = \"http://10.0.0.6:9000\"",
+                    _ => "chain = \"chain.pem\", key = \"key.pem\"",
+                };
+                format!("begin each with [[{name}]], or write it as [{{ {inline} }}]")
             }
             false => format!("write [[{name}]] on a line of its own for each"),
         };
@@ -480,10 +502,23 @@ impl Parser {
                 let message = format!("{place}: `python` is for an origin that is an application, and for hooks");
                 self.conflict("site", &message, Some("write origin = \"wsgi:package.module:application\""));
             }
+            for route in &mut site.routes {
+                if let Some(application) = Application::parse(&url::show(&route.origin))
+                    && let Some(url) = self.mount(application, &site.python, ("site", &place), &mut mounts)
+                {
+                    route.origin = Arc::new(SiteOrigin::new(url));
+                }
+                if route.origin.host.is_local() && site.host_header == HostHeader::Origin {
+                    let message = format!("{place}: host = \"origin\" needs routes whose origins have names");
+                    let hint = "a socket and an application get the `Host` that the client asked for";
+                    self.conflict("site", &message, Some(hint));
+                }
+            }
             if !site.hooks.is_empty() {
                 let hooks = Application::hooks(&site.hooks);
                 let url = self.mount(hooks, &site.python, ("site", &place), &mut mounts);
                 site.hooked_by = url.map(|url| url.host);
+                add_routes(site, &mut mounts);
             }
             if site.origin.host.is_local() && site.host_header == HostHeader::Origin {
                 let message = format!("{place}: host = \"origin\" needs an origin that has a name");
@@ -530,7 +565,8 @@ impl Parser {
         };
         let url = url::local(&format!("{}{label}", application.name));
         if !mounts.iter().any(|mount| mount.host == url.host) {
-            mounts.push(Arc::new(Mount { host: url.host.clone(), application, python: surroundings }));
+            let host = url.host.clone();
+            mounts.push(Arc::new(Mount { host, application, python: surroundings, routes: Vec::new() }));
         }
         Some(url)
     }
@@ -619,7 +655,24 @@ pub(super) fn any_site() -> Site {
         python: String::new(),
         hooks: Vec::new(),
         hooked_by: None,
+        routes: Vec::new(),
         place: SourceLine::default(),
+    }
+}
+
+/// A route that has all defaults, as [`any_site`].
+pub(super) fn any_route() -> SiteRoute {
+    SiteRoute { name: String::new(), origin: any_site().origin }
+}
+
+/// Tells the processes of a site's hooks which routes there are.
+fn add_routes(site: &Site, mounts: &mut [Arc<Mount>]) {
+    let mount = mounts.iter_mut().find(|mount| Some(&mount.host) == site.hooked_by.as_ref());
+    let Some(mount) = mount.map(Arc::make_mut) else { return };
+    for route in &site.routes {
+        if !mount.routes.contains(&route.name) {
+            mount.routes.push(route.name.clone());
+        }
     }
 }
 
@@ -640,7 +693,7 @@ fn nearest(word: &str, name: &str, names: impl Iterator<Item = &'static str>) ->
 /// The same key in another table.
 fn elsewhere(word: &str) -> Option<String> {
     let listen = LISTEN.iter().map(|setting| setting.name);
-    let site = SITE.iter().map(|setting| setting.name);
+    let site = SITE.iter().map(|setting| setting.name).chain(SITE_ROUTE.iter().map(|setting| setting.name));
     let store_rule = STORE_RULE.iter().map(|setting| setting.name);
     let mirror = MIRROR.iter().map(|setting| setting.name);
     let python = PYTHON.iter().map(|setting| setting.name);

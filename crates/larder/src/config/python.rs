@@ -136,6 +136,8 @@ pub struct Mount {
     pub application: Application,
     /// Its surroundings.
     pub python: Arc<Python>,
+    /// The routes of the sites whose hooks it runs, by name.
+    pub routes: Vec<String>,
 }
 
 /// The name in `NAME=value`.

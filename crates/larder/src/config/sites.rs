@@ -164,6 +164,7 @@ mod tests {
             python: String::new(),
             hooks: Vec::new(),
             hooked_by: None,
+            routes: Vec::new(),
             place: SourceLine::default(),
         }
     }

@@ -7,6 +7,7 @@ use super::SiteOrigin;
 use super::application::ORIGIN_FORM;
 pub use super::python::PYTHON;
 use super::setting::{Field, Setting, word};
+pub use super::site_route::SITE_ROUTE;
 use super::sites::is_prefix;
 use super::{
     CacheMode, CertificateFiles, Config, DiskAdmission, FieldPattern, HostHeader, HostPattern, Listen, Log, LogFormat,

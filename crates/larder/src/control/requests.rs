@@ -4,7 +4,7 @@ use super::Admin;
 use super::Reply;
 use super::api::Refused;
 use super::hot::{Hot, Sums};
-use crate::explain::{self, Asking, Explanation, Places, Summary};
+use crate::explain::{self, Asking, Explanation, OfServer, Places, Summary};
 use crate::purge::parts;
 use crate::record::{Id, Record};
 use serde::Serialize;
@@ -131,7 +131,12 @@ pub(super) async fn ahead(admin: &Arc<Admin>, query: &str) -> Reply {
     match asking(query) {
         Ok(asking) => {
             let common = &admin.common;
-            let of_server = (&*common.via_name, Some(&common.handed_out), Some(&common.credential_secret));
+            let of_server = OfServer {
+                via_name: Some(&*common.via_name),
+                handed_out: Some(&common.handed_out),
+                credentials: Some(&common.credential_secret),
+                mounts: Some(admin.nursery.mounts()),
+            };
             match explain::ahead(&asking, &common.cache, of_server, &places(admin)).await {
                 Ok(explanation) => Reply::json(200, &explanation),
                 Err(error) => Reply::json(422, &Refused { error }),

@@ -19,7 +19,7 @@ use larder_cache::head::StoredHead;
 use larder_cache::policy::{self, Precondition};
 use larder_wire::date::Stamp;
 use larder_wire::range::{self, ContentRange};
-use larder_wire::{Fields, Method, RequestHead};
+use larder_wire::{Fields, Method, RequestHead, ResponseHead};
 use std::ops::Range;
 use std::sync::Arc;
 use std::task::Poll;
@@ -62,11 +62,11 @@ const READ_BYTES: u64 = 256 * 1024;
 /// How many are asked of it later, when the client takes them as fast as they are written.
 const READ_BYTES_MAX: u64 = 1024 * 1024;
 
-/// Answers one request.
+/// Answers one request. `given` has the names of fields that hooks gave the answer.
 pub async fn deliver<S: ClientStream>(
     stream: &mut S,
     request: &RequestHead,
-    answer: AnswerSource,
+    (answer, given): (AnswerSource, &[String]),
     upload: &mut Option<Upload>,
     record: &mut Record,
 ) -> Ended {
@@ -74,7 +74,8 @@ pub async fn deliver<S: ClientStream>(
         AnswerSource::Page(page) => deliver_page(stream, request, &page, record),
         AnswerSource::Entry { reader, stored, outcome, verbatim, refill } => {
             let name = name(stream.env(), record);
-            let delivery = Delivery { request, stored: &stored, outcome, verbatim, now: record.stamp(), name };
+            let now = record.stamp();
+            let delivery = Delivery { request, stored: &stored, outcome, verbatim, given, now, name };
             record.status = stored.head.status;
             record.outcome = outcome;
             record.not_stored = stored.not_stored().map(|why| why.as_str());
@@ -98,7 +99,7 @@ pub fn deliver_whole<S: ClientStream>(stream: &mut S, request: &RequestHead, who
     record.complete = true;
     record.typed(&stored.head);
     let (outcome, now, name) = (Outcome::Hit, record.stamp(), name(stream.env(), record));
-    let delivery = Delivery { request, stored, outcome, verbatim: false, now, name };
+    let delivery = Delivery { request, stored, outcome, verbatim: false, given: &[], now, name };
     begin(stream, &delivery, body(&delivery, Some(length)));
     whole.each(|bytes, part| stream.send_part(bytes, part));
     if whole.tier() == Tier::Disk {
@@ -117,6 +118,8 @@ struct Delivery<'a> {
     stored: &'a StoredHead,
     outcome: Outcome,
     verbatim: bool,
+    /// The names of fields that hooks gave the answer, in lower case.
+    given: &'a [String],
     now: Stamp,
     /// The name of the request, where the answer is to say it.
     name: Option<Id>,
@@ -331,10 +334,19 @@ fn begin<S: ClientStream>(stream: &mut S, delivery: &Delivery<'_>, body: AnswerB
     stream.begin_answer(&AnswerHead { status, fields, body, dynamic: delivery.dynamic(), is_last: false });
 }
 
+fn first(stored: &StoredHead, outcome: Outcome) -> Option<&ResponseHead> {
+    stored.head_for_asker().filter(|_| matches!(outcome, Outcome::Miss(_)))
+}
+
+/// The head as the client of this request gets it.
+pub fn head_for_client(stored: &StoredHead, outcome: Outcome) -> &ResponseHead {
+    first(stored, outcome).unwrap_or(&stored.head)
+}
+
 impl<'a> Delivery<'a> {
     /// The head for the request that caused the fetch, where that one gets other fields than those that are stored.
-    fn first(&self) -> Option<&'a larder_wire::ResponseHead> {
-        self.stored.head_for_asker().filter(|_| matches!(self.outcome, Outcome::Miss(_)))
+    fn first(&self) -> Option<&'a ResponseHead> {
+        first(self.stored, self.outcome)
     }
 
     fn dynamic(&self) -> Dynamic<'a> {
@@ -570,7 +582,8 @@ fn not_modified<S: ClientStream>(stream: &mut S, delivery: &Delivery<'_>, record
     record.status = 304;
     record.complete = true;
     let mut fields = delivery.stored.head.fields.clone();
-    fields.retain(|name, _| FIELDS_OF_304.iter().any(|kept| kept.eq_ignore_ascii_case(name)));
+    let is_given = |name: &str| delivery.given.iter().any(|given| given.eq_ignore_ascii_case(name));
+    fields.retain(|name, _| FIELDS_OF_304.iter().any(|kept| kept.eq_ignore_ascii_case(name)) || is_given(name));
     stream.begin_answer(&AnswerHead {
         status: 304,
         fields: AnswerFields::Own(&fields),

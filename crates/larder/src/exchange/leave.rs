@@ -3,6 +3,8 @@
 
 use super::Ended;
 use super::deliver::{self, AnswerSource};
+use super::hooked::{Responded, Responding};
+use super::note;
 use super::offline;
 use super::stream::ClientStream;
 use crate::client::Client;
@@ -51,6 +53,7 @@ pub async fn connect<S: ClientStream>(
         Verdict::Tunnel(host, port) => (host, port),
         Verdict::Answer(page) => return answer(stream, request, page, record),
         Verdict::Allow(_)
+        | Verdict::Hooked(_)
         | Verdict::Mirror(_)
         | Verdict::Purge(_)
         | Verdict::Manager(_)
@@ -99,9 +102,9 @@ pub async fn upgrade<S: ClientStream>(
     if stream.peer().listener.is_offline() {
         return answer(stream, request, offline::not_a_download(), record);
     }
-    record.url = ask.url.to_string();
-    record.trail.rule = Some(ask.rule);
-    record.trail.edition = stream.env().edition();
+    note(stream.env(), &ask, record);
+    let changed = ask.changed_by_hook(request);
+    let request = changed.as_ref().unwrap_or(request);
     let _ = stream.flush().await;
     let notes = record.notes();
     record.leads(&notes);
@@ -135,8 +138,6 @@ async fn ask_upgrade(
     notes: &Notes,
 ) -> Result<Upgraded, UpstreamFault> {
     let offer = hop::upgrade(&request.fields).unwrap_or_default();
-    let changed = ask.changed_by_hook(request);
-    let request = changed.as_ref().unwrap_or(request);
     let mut call = Call {
         to: ask.connects_to(),
         method: &request.method,
@@ -186,7 +187,11 @@ async fn stay<S: ClientStream>(
             AnswerSource::Page(Page::new(502, "upgrade", what, "Ask without `Upgrade`.").closing())
         }
     };
-    LeaveOutcome::Answered(deliver::deliver(stream, request, answer, &mut None, record).await)
+    let Responded { answer, given } = match Responding::of(&ask) {
+        None => answer.into(),
+        Some(responding) => Box::pin(responding.respond(stream, request, answer, record)).await,
+    };
+    LeaveOutcome::Answered(deliver::deliver(stream, request, (answer, &given), &mut None, record).await)
 }
 
 /// The error page for an origin that could not be connected to.

@@ -3,6 +3,7 @@
 use super::away;
 use super::deliver::{self, AnswerSource};
 use super::head_alone;
+use super::hooked::{self, OnHit};
 use super::offline;
 use super::posted::{self, ReadBody};
 use super::presence::{Gone, Presence};
@@ -51,16 +52,28 @@ pub async fn look_up<S: ClientStream>(
         Method::Head => Box::pin(head_alone::key(stream, request, &ask)).await,
         _ => None,
     };
-    let wanted = match for_head_alone {
-        Some(key) => Wanted { asked, joins: Joins::Yes, key: Some(key), body, posted: None },
-        None => Wanted { asked, joins, key, body, posted: None },
+    let (joins, key) = match for_head_alone {
+        Some(key) => (Joins::Yes, Some(key)),
+        None => (joins, key),
     };
+    let mut is_missed = false;
+    if ask.asks_found() {
+        match Box::pin(hooked::found(stream, request, &ask, (&asked, key.as_deref()), record)).await {
+            OnHit::Use => {}
+            OnHit::Miss => is_missed = true,
+            OnHit::Pass => return Box::pin(without_store(stream, request, (ask, body, None), upload, record)).await,
+            OnHit::Answer(page) => return AnswerSource::Page(page),
+        }
+    }
+    let wanted = Wanted { asked, is_missed, joins, key, body, posted: None };
     find_answer(stream, request, ask, wanted, upload, record).await
 }
 
 /// A request as it is looked up.
 struct Wanted {
     asked: Asked,
+    /// A hook says that no stored response is to be used before the origin was asked.
+    is_missed: bool,
     joins: Joins,
     key: Option<Vec<u8>>,
     body: RequestBody,
@@ -72,7 +85,7 @@ async fn find_answer<S: ClientStream>(
     stream: &mut S,
     request: &Rc<RequestHead>,
     ask: Ask,
-    Wanted { asked, joins, key, body, posted }: Wanted,
+    Wanted { asked, is_missed, joins, key, body, posted }: Wanted,
     upload: &mut Option<Upload>,
     record: &mut Record,
 ) -> AnswerSource {
@@ -81,7 +94,9 @@ async fn find_answer<S: ClientStream>(
     why::note_rules(&ask, record);
     let cache = Arc::clone(&stream.env().common.cache);
     let key = key.unwrap_or_else(|| key_of(&ask, &cache));
-    let (asked, key, cache, posted) = (&asked, &key, &cache, posted.as_ref());
+    // A stored response may stand in for an answer that does not come as the request permits it, whatever a hook says.
+    let find_as = Asked { no_cache: asked.no_cache || is_missed, ..asked };
+    let (asked, find_as, key, cache, posted) = (&asked, &find_as, &key, &cache, posted.as_ref());
     record.trail.asks(*asked);
     let mut disk = Disk::Ask;
     let mut lost = false;
@@ -90,15 +105,16 @@ async fn find_answer<S: ClientStream>(
         if turn > 0 {
             now = stream.env().stamp_at(clock::instant()); // it may have waited for long
         }
-        let mut found = cache.find(key, request, asked, now, joins, disk);
+        let mut found = cache.find(key, request, find_as, now, joins, disk);
         if let Found::OnDisk(load) = found {
             // The disk may take its time. The answer to an earlier request of the connection does not wait for it.
             let _ = stream.flush().await;
             load.finish().await;
             (disk, now) = (Disk::Seen, stream.env().stamp_at(clock::instant()));
-            found = cache.find(key, request, asked, now, joins, disk);
+            found = cache.find(key, request, find_as, now, joins, disk);
         }
         let cause = why::note(cache, key, request, &found, (disk, now), lost, record);
+        let cause = if is_missed && !asked.no_cache && cause == Cause::Request { Cause::Hook } else { cause };
         let is_hit = found.is_hit();
         let mut lookup = Lookup { stream, request, ask: &ask, asked, outage, key, cache, posted, record };
         let answer = match found {
@@ -168,7 +184,8 @@ async fn with_body<S: ClientStream>(
     }
     let asked = posted::asked(stream, request, &ask, &posted);
     let key = Some(posted::key(&ask, &stream.env().common.cache, request, &posted));
-    let wanted = Wanted { asked, joins: Joins::Yes, key, body: RequestBody::None, posted: Some(posted) };
+    let body = RequestBody::None;
+    let wanted = Wanted { asked, is_missed: false, joins: Joins::Yes, key, body, posted: Some(posted) };
     find_answer(stream, request, ask, wanted, upload, record).await
 }
 

@@ -70,7 +70,7 @@ pub(super) async fn answer<S: ClientStream>(
     if let Some(lesson) = &mut lesson {
         lesson.answered_by(&answer);
     }
-    let ended = deliver::deliver(&mut mirror, &request, answer, &mut upload, record).await;
+    let ended = deliver::deliver(&mut mirror, &request, (answer, &[]), &mut upload, record).await;
     if let Some(lesson) = lesson {
         (*lesson).begin(mirror.env(), ended);
     }

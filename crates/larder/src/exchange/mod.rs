@@ -4,6 +4,7 @@
 mod away;
 pub mod deliver;
 mod head_alone;
+mod hooked;
 mod learn;
 pub mod leave;
 mod links;
@@ -29,9 +30,10 @@ use crate::page::Page;
 use crate::purge;
 use crate::record::Record;
 use crate::request_body::RequestBody;
-use crate::rules::{self, Ask, Verdict};
+use crate::rules::{self, Ask, HookedAnswer, Verdict};
 use crate::ticker::{Wait, WaitEnd};
 use deliver::{AnswerSource, Ended};
+use hooked::{Responded, Responding};
 use larder_cache::policy;
 use larder_wire::credential::is_credential;
 use larder_wire::{Fault, FaultKind, Method, RequestHead, ResponseHead};
@@ -123,10 +125,10 @@ async fn answer<S: ClientStream>(
     #[cfg(test)]
     broken::may_break("travel", request);
     let (mut upload, mut lesson) = (None, None);
-    let answer = match body {
-        Err(fault) => AnswerSource::Page(rules::fault_page(fault.kind, fault.detail)),
+    let Responded { answer, given } = match body {
+        Err(fault) => AnswerSource::Page(rules::fault_page(fault.kind, fault.detail)).into(),
         Ok(RequestBody::Known(length)) if is_too_long(stream.env(), length) => {
-            AnswerSource::Page(rules::fault_page(FaultKind::BodyTooLong, "the body is longer than permitted"))
+            AnswerSource::Page(rules::fault_page(FaultKind::BodyTooLong, "the body is longer than permitted")).into()
         }
         Ok(body) => match rules::judge_and_wait(stream.env(), stream.peer(), (request, record.number), verdict).await {
             Verdict::Allow(ask) => {
@@ -137,6 +139,7 @@ async fn answer<S: ClientStream>(
                 let request = changed.as_ref().unwrap_or(request);
                 lesson = Lesson::of(stream, request, &ask);
                 let noted = is_noted(stream, &ask).then(|| ask.clone());
+                let responding = Responding::of(&ask);
                 let answer = lookup::look_up(stream, request, ask, key, body, &mut upload, record).await;
                 if let (Some(ask), AnswerSource::Entry { stored, .. }) = (noted, &answer) {
                     note_redirection(stream, request, &ask, &stored.head);
@@ -144,26 +147,30 @@ async fn answer<S: ClientStream>(
                 if let Some(lesson) = &mut lesson {
                     lesson.answered_by(&answer);
                 }
-                answer
+                match responding {
+                    None => answer.into(),
+                    Some(responding) => Box::pin(responding.respond(stream, request, answer, record)).await,
+                }
             }
             Verdict::Mirror(mirrored) => {
                 return Box::pin(mirror::answer(stream, request, *mirrored, body, record)).await;
             }
-            Verdict::Answer(page) => AnswerSource::Page(page),
+            Verdict::Answer(page) => AnswerSource::Page(page).into(),
+            Verdict::Hooked(answer) => AnswerSource::Page(note_answer(stream.env(), *answer, record)).into(),
             Verdict::Purge(ask) => {
                 let common = std::sync::Arc::clone(&stream.env().common);
                 // A purge is on disk before it is answered, and earlier answers of the connection do not wait for that.
                 let _ = stream.flush().await;
-                AnswerSource::Page(purge::of_request(&common, request, &ask).await)
+                AnswerSource::Page(purge::of_request(&common, request, &ask).await).into()
             }
-            Verdict::Manager(path) => AnswerSource::Page(manager_page(stream.env(), &path)),
-            Verdict::Echo => AnswerSource::Page(echo(request)),
+            Verdict::Manager(path) => AnswerSource::Page(manager_page(stream.env(), &path)).into(),
+            Verdict::Echo => AnswerSource::Page(echo(request)).into(),
             Verdict::Tunnel(..) | Verdict::Needs(_) => {
-                AnswerSource::Page(rules::fault_page(FaultKind::Target, "not a CONNECT"))
+                AnswerSource::Page(rules::fault_page(FaultKind::Target, "not a CONNECT")).into()
             }
         },
     };
-    let ended = deliver::deliver(stream, request, answer, &mut upload, record).await;
+    let ended = deliver::deliver(stream, request, (answer, &given), &mut upload, record).await;
     if let Some(lesson) = lesson {
         (*lesson).begin(stream.env(), ended);
     }
@@ -197,8 +204,22 @@ pub fn note(env: &Env, ask: &Ask, record: &mut Record) {
     record.trail.rule = Some(ask.rule);
     record.trail.edition = env.edition();
     if record.is_read() {
-        ask.url.write_to(&mut record.url);
+        ask.client_url().write_to(&mut record.url);
     }
+    if let Some(note) = &ask.hook_note {
+        record.note_hook((**note).clone());
+    }
+}
+
+/// Notes in the record that a hook answered the request, or failed; gives the answer.
+pub fn note_answer(env: &Env, answer: HookedAnswer, record: &mut Record) -> Page {
+    record.trail.rule = Some(answer.rule);
+    record.trail.edition = env.edition();
+    if record.is_read() {
+        answer.url.write_to(&mut record.url);
+    }
+    answer.note.into_iter().for_each(|note| record.note_hook(note));
+    answer.page
 }
 
 /// Begins the record of a request, in a guard.

@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 /// Notes what store rules made of the request.
 pub fn note_rules(ask: &Ask, record: &mut Record) {
-    if ask.by_rule.is_none() && ask.by_hook.is_none() {
+    if ask.by_rule.is_none() {
         return;
     }
     if let Some(detail) = record.detail() {

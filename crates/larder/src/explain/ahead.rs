@@ -11,6 +11,8 @@ use crate::config::{Config, Listen, Loaded};
 use crate::credential_secret::CredentialSecret;
 use crate::exchange::{deliver, lookup, relay, why};
 use crate::handed_out::HandedOut;
+use crate::hook::{self, Stage};
+use crate::mount::{Asked, Mounts};
 use crate::page::Page;
 use crate::reach::{Asker, OwnAddresses};
 use crate::record::{Cause, Variant};
@@ -18,7 +20,7 @@ use crate::rehearse::{self, Form};
 use crate::request_body::RequestBody;
 use crate::rules::{Ask, FoundFacts, Route, Scene, Verdict, store_rules};
 use larder_cache::cache::{Cache, Joins, Peek};
-use larder_cache::policy::{self, Asked, FreshnessFacts, NotStored, Storable, Times, Usable, ValidateWhy};
+use larder_cache::policy::{self, FreshnessFacts, NotStored, Storable, Times, Usable, ValidateWhy};
 use larder_wire::date::Stamp;
 use larder_wire::{Host, RequestHead, ResponseHead, Scheme, Url};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -58,18 +60,32 @@ impl Default for Asking {
     }
 }
 
-/// Explains a request by a configuration alone, with nothing stored.
-pub async fn rehearse(asking: &Asking, loaded: &Loaded) -> Result<Explanation, String> {
+/// Explains a request by a configuration alone, with nothing stored. `mounts` has the hooks that were loaded to be asked for their
+/// filters.
+pub async fn rehearse(asking: &Asking, loaded: &Loaded, mounts: Option<&Mounts>) -> Result<Explanation, String> {
     let cache = Cache::over(cache_settings::cache_settings(&loaded.config, 0), None);
     let places = Places { config: Arc::new(loaded.config.clone()), edition: 0, sources: loaded.sources.clone() };
-    ahead(asking, &cache, ("larder", None, None), &places).await
+    ahead(asking, &cache, OfServer { mounts, ..OfServer::default() }, &places).await
+}
+
+/// The facts that only a running server has.
+#[derive(Clone, Copy, Default)]
+pub struct OfServer<'a> {
+    /// Its name in `Via`.
+    pub via_name: Option<&'a str>,
+    /// The URLs that redirections have just handed out.
+    pub handed_out: Option<&'a HandedOut>,
+    /// The secret for keys by credential.
+    pub credentials: Option<&'a CredentialSecret>,
+    /// The applications and hooks that it runs.
+    pub mounts: Option<&'a Mounts>,
 }
 
 /// Explains what would become of a request now. `Err`: what is wrong with the question.
 pub async fn ahead(
     asking: &Asking,
     cache: &Arc<Cache>,
-    (via_name, handed_out, credentials): (&str, Option<&HandedOut>, Option<&CredentialSecret>),
+    of_server: OfServer<'_>,
     places: &Places,
 ) -> Result<Explanation, String> {
     let url = Url::parse(&asking.url)
@@ -95,11 +111,12 @@ pub async fn ahead(
         inside: None,
         client: asking.client,
         scheme: if listen.tls.is_empty() { Scheme::Http } else { Scheme::Https },
-        via_name,
+        via_name: of_server.via_name.unwrap_or("larder"),
         found: &FoundFacts::default(),
         for_run: asking.of_run,
-        handed_out,
-        credentials,
+        handed_out: of_server.handed_out,
+        credentials: of_server.credentials,
+        // Hooks are not asked for requests that nobody sent.
         mounts: None,
         hook_lines: None,
     };
@@ -113,7 +130,7 @@ pub async fn ahead(
             let form = if is_path { Form::Origin } else { Form::Absolute };
             let request = rehearse::request(&asking.method, &url, form, &asking.fields)?;
             let scene = Scene { inside: opened.then_some(&tunnel), scheme, ..scene };
-            judge(&scene, &request, listen, cache, (places, answer.as_ref()), &mut steps).await
+            judge(&scene, &request, listen, (cache, of_server.mounts), (places, answer.as_ref()), &mut steps).await
         }
     };
     Ok(explanation(asking, &url, steps, settled))
@@ -191,14 +208,14 @@ async fn judge(
     scene: &Scene<'_>,
     request: &RequestHead,
     listen: &Listen,
-    cache: &Arc<Cache>,
+    (cache, mounts): (&Arc<Cache>, Option<&Mounts>),
     (places, answer): (&Places, Option<&ResponseHead>),
     steps: &mut Vec<Decision>,
 ) -> End {
     match scene.judge(request) {
         Verdict::Allow(ask) => {
             steps.push(places.rule(ask.rule, Some(listen.address), places.edition));
-            let end = store(&ask, request, cache, steps).await;
+            let end = store(&ask, request, (cache, mounts), steps).await;
             if let (Some(answer), Some(_)) = (answer, end.cause) {
                 let (decision, rule) = foretold(answer, request, &ask, scene);
                 steps.push(decision);
@@ -208,9 +225,10 @@ async fn judge(
         }
         Verdict::Mirror(mirrored) => {
             steps.push(places.rule(mirrored.ask.rule, Some(listen.address), places.edition));
-            store(&mirrored.ask, request, cache, steps).await
+            store(&mirrored.ask, request, (cache, mounts), steps).await
         }
         Verdict::Answer(page) => refused(steps, &page),
+        Verdict::Hooked(answer) => refused(steps, &answer.page),
         Verdict::Purge(_) => own(steps, "what is stored is forgotten, by access.purge", "own"),
         Verdict::Manager(_) => own(steps, "a page of the cache manager, for clients of this machine", "own"),
         Verdict::Echo => own(steps, "the request itself comes back (TRACE)", "own"),
@@ -257,18 +275,50 @@ fn tunnel_words(host: &Host, port: u16) -> String {
     format!("a tunnel to {host}:{port}, by access.clients and access.connect_ports")
 }
 
-async fn store(ask: &Ask, request: &RequestHead, cache: &Arc<Cache>, steps: &mut Vec<Decision>) -> End {
+/// The hooks whose filters let the request through; they are asked for real requests alone.
+fn hooks_of(ask: &Ask, request: &RequestHead, mounts: Option<&Mounts>, steps: &mut Vec<Decision>) {
+    let Some(hooked) = &ask.hooked_by else { return };
+    let mount = mounts.and_then(|mounts| mounts.find(&hooked.host));
+    let Some(hooks) = mount.and_then(|mount| mount.hooks()) else {
+        let name = hooked.host.as_str().split('#').next().unwrap_or_default();
+        let text = format!("{name}: the filters of the hooks are not known, for no process has loaded them here");
+        return steps.push(Decision::StoreRule { text });
+    };
+    let path = ask.url.path.split('?').next().unwrap_or_default();
+    let read = hook::read_path(path);
+    for stage in Stage::ALL {
+        let called = hooks.called_for(&Asked {
+            stage,
+            method: request.method.as_str(),
+            host: &ask.url.host,
+            paths: [Some(path), read.as_deref()],
+            fields: &request.fields,
+            status: None,
+        });
+        steps.extend(called.iter().filter_map(|hook| hooks.at(*hook)).map(|hook| Decision::Hook {
+            stage: stage.as_str().to_owned(),
+            hook: hook.place.name.clone(),
+            hook_script: hook.place.script.clone(),
+            hook_line: hook.place.line,
+            hook_micros: None,
+            hook_remembered: false,
+            did: None,
+            asks_for: None,
+        }));
+    }
+}
+
+async fn store(
+    ask: &Ask,
+    request: &RequestHead,
+    (cache, mounts): (&Arc<Cache>, Option<&Mounts>),
+    steps: &mut Vec<Decision>,
+) -> End {
     let mut key = Vec::new();
     ask.key(cache, &mut key);
     let text = String::from_utf8_lossy(&key).into_owned();
     steps.push(Decision::Key { made: made_of(&text, &ask.url.to_string()), key: text });
-    if let Some(hooks) = &ask.hooked_by {
-        let name = hooks.as_str().split('#').next().unwrap_or_default();
-        let text = format!(
-            "{name} may change this: hooks are asked for real requests alone, and `explain` of one shows what they did"
-        );
-        steps.push(Decision::StoreRule { text });
-    }
+    hooks_of(ask, request, mounts, steps);
     let by_rule = ask.by_rule.iter().flat_map(|by_rule| by_rule.words());
     steps.extend(by_rule.map(|text| Decision::StoreRule { text }));
     let body = match RequestBody::of(request) {
@@ -323,7 +373,7 @@ enum Revalidates {
 
 struct Weighing<'a> {
     ask: &'a Ask,
-    asked: &'a Asked,
+    asked: &'a policy::Asked,
     joins: Joins,
     peek: &'a Peek,
     usable: Option<Usable>,

@@ -1,6 +1,7 @@
 //! The decisions, as values with a word each; `text` has their sentences.
 
 use crate::config::application::Application;
+use crate::hook::HookNote;
 use crate::record::Peer;
 use larder_cache::policy::{Asked, FreshnessFacts, Grace};
 use larder_wire::Host;
@@ -39,6 +40,25 @@ pub enum Decision {
     StoreRule {
         /// Its work, and where the rule stands.
         text: String,
+    },
+    /// Hooks of the site that were asked, or would be.
+    Hook {
+        /// When: request, found, fetched or respond.
+        stage: String,
+        /// The hook that decided or changed last; one that would be asked.
+        hook: String,
+        /// The file of that hook.
+        hook_script: String,
+        /// The line of it that decided or changed last; of one that would be asked, where it begins.
+        hook_line: u32,
+        /// Microseconds that the request waited; nothing for one that would be asked.
+        hook_micros: Option<u64>,
+        /// The decision was a remembered one.
+        hook_remembered: bool,
+        /// The work of the hooks, in words; nothing for one that would be asked.
+        did: Option<String>,
+        /// The path and the query that they asked for in place of the client's.
+        asks_for: Option<String>,
     },
     /// The request's cache directives.
     Directives {
@@ -124,6 +144,21 @@ pub enum Decision {
     },
     /// The outcome.
     Answer(Settled),
+}
+
+impl From<&HookNote> for Decision {
+    fn from(note: &HookNote) -> Decision {
+        Decision::Hook {
+            stage: note.stage.as_str().to_owned(),
+            hook: note.place.name.clone(),
+            hook_script: note.place.script.clone(),
+            hook_line: note.line,
+            hook_micros: Some(note.micros),
+            hook_remembered: note.remembered,
+            did: Some(note.did.to_string()),
+            asks_for: note.target.as_ref().map(ToString::to_string),
+        }
+    }
 }
 
 /// A kind of origin.
@@ -352,6 +387,7 @@ impl Decision {
             Decision::Rule { .. } => "rule",
             Decision::Key { .. } => "key",
             Decision::StoreRule { .. } => "by rule",
+            Decision::Hook { .. } => "hook",
             Decision::Directives { .. } => "asks",
             Decision::Variants { .. } => "stored",
             Decision::Freshness { .. } => "fresh",

@@ -8,7 +8,7 @@ mod decision;
 mod past;
 mod text;
 
-pub use ahead::{Asking, ahead, rehearse};
+pub use ahead::{Asking, OfServer, ahead, rehearse};
 pub use decision::{Decision, OfVariant, OriginKind, RuleKind, Settled};
 pub use past::{Places, past, summary};
 pub(crate) use text::Harmless;

@@ -4,6 +4,7 @@ use super::decision::{Decision, OfVariant, ParallelRanges, RuleKind, Settled};
 use super::text::verdict;
 use super::{Explanation, Step, Summary, Tense};
 use crate::config::{Config, ValueSource};
+use crate::hook::Stage;
 use crate::record::{Cause, Detail, Keeping, Names, Notes, Outcome, Record, Reuse, Variant};
 use crate::rules::Rule;
 use std::collections::BTreeMap;
@@ -113,6 +114,8 @@ pub fn past(record: &Record, names: &Names, places: &Places) -> Explanation {
         }),
         (None, _) => {}
     }
+    let hooks = || record.hooks().into_iter().flat_map(|hooks| hooks.iter());
+    decisions.extend(hooks().filter(|note| note.stage == Stage::Request).map(Decision::from));
     let detail = record.detail.as_deref();
     decisions.extend(key(record, detail, places));
     let by_rule = detail.into_iter().flat_map(|detail| &detail.by_rule);
@@ -127,6 +130,7 @@ pub fn past(record: &Record, names: &Names, places: &Places) -> Explanation {
     if let Some((weighed, usable)) = trail.weighed.clone() {
         decisions.push(Decision::Freshness { numbers: weighed.into(), usable: usable.as_str().to_owned() });
     }
+    decisions.extend(hooks().filter(|note| note.stage == Stage::Found).map(Decision::from));
     if let Some(detail) = detail {
         decisions.extend(absent(detail));
         if detail.followed {
@@ -137,10 +141,11 @@ pub fn past(record: &Record, names: &Names, places: &Places) -> Explanation {
             let trouble = detail.trouble.as_deref().filter(|_| fetches.peek().is_none());
             decisions.push(upstream(*cause, trouble, fetch));
             decisions.extend(fetch.keeping.borrow().clone().map(kept));
-            decisions.extend(fetch.by_hook.borrow().as_deref().map(by_hook));
+            decisions.extend(fetch.by_hook.borrow().as_deref().map(Decision::from));
             decisions.extend(fetch.store_rule.borrow().as_deref().map(lifetime_by));
         }
     }
+    decisions.extend(hooks().filter(|note| note.stage == Stage::Respond).map(Decision::from));
     decisions.push(Decision::Answer(Settled {
         outcome: request.outcome.clone(),
         cause: request.cause.clone(),
@@ -151,10 +156,6 @@ pub fn past(record: &Record, names: &Names, places: &Places) -> Explanation {
     }));
     let says = verdict(&request.outcome, trail.cause.filter(|_| request.cause.is_some()), Tense::Past);
     Explanation { request, tense: Tense::Past, says, steps: decisions.into_iter().map(Step::from).collect() }
-}
-
-fn by_hook(words: &str) -> Decision {
-    Decision::StoreRule { text: words.to_owned() }
 }
 
 /// The key. A hit of `h1::quick` has no detail, so its key is made of the URL again.

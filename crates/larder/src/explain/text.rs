@@ -15,6 +15,7 @@ impl fmt::Display for Decision {
             Decision::Rule { place, text, .. } => write!(f, "{text} ({place})"),
             Decision::Key { key, made } => write!(f, "{key} (made of {})", made.join(", ")),
             Decision::StoreRule { text } => f.write_str(text),
+            Decision::Hook { .. } => hook(self, f),
             Decision::Directives { asked } => f.write_str(&directives(asked)),
             Decision::Variants { variants, more, taken_up } => stored(variants, *more, *taken_up, f),
             Decision::Freshness { numbers, usable } => freshness(numbers, usable, f),
@@ -31,6 +32,24 @@ impl fmt::Display for Decision {
             }
             Decision::Answer(settled) => answer(settled, f),
         }
+    }
+}
+
+fn hook(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let Decision::Hook { stage, hook, hook_script, hook_line, hook_micros, hook_remembered, did, asks_for } = decision
+    else {
+        return Ok(());
+    };
+    write!(f, "{hook} ({hook_script}:{hook_line}), {stage}: ")?;
+    let Some(did) = did else { return f.write_str("would be asked") };
+    f.write_str(if did.is_empty() { "changes nothing" } else { did })?;
+    if let Some(target) = asks_for {
+        write!(f, ", asks for {target}")?;
+    }
+    match (hook_remembered, hook_micros) {
+        (true, _) => f.write_str(" (remembered)"),
+        (false, Some(micros)) => write!(f, " ({micros} \u{b5}s)"),
+        (false, None) => Ok(()),
     }
 }
 

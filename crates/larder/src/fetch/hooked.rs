@@ -2,20 +2,11 @@
 
 use super::ask::OriginAnswer;
 use super::{Fetch, Keepable};
-use crate::hook::{AnswerEffects, CallFacts, CallTrouble, Stage, change_fields};
-use crate::mount::{Asked, MountState};
+use crate::hook::{AnswerFacts, Decided, FetchedEffects, HookNote, Stage, change_fields};
+use crate::rules::HookedBy;
 use larder_cache::store::rules::{Force, Scope};
 use larder_cache::tags;
-use larder_wire::reading::Reading;
 use larder_wire::{Fields, ResponseHead};
-use std::sync::Arc;
-use std::time::Duration;
-
-/// How often hooks are looked up anew when their processes are replaced meanwhile.
-const LOOKS_MAX: usize = 3;
-
-/// How long an answer waits for hooks that are being loaded.
-const LOAD_WAIT: Duration = Duration::from_secs(10);
 
 /// The word of hooks about an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +21,9 @@ impl Fetch {
     /// Whether the answer may be stored, after the hooks of the site have worked on its head.
     pub(super) async fn keepable_after_hooks(&self, answer: &mut OriginAnswer) -> Keepable {
         // Boxed, because it is rare.
-        if self.ask.hooked_by.is_some() && Box::pin(self.ask_hooks(&mut answer.head)).await == Hooked::NotStored {
+        if let Some(hooked) = &self.ask.hooked_by
+            && Box::pin(self.ask_hooks(hooked, &mut answer.head)).await == Hooked::NotStored
+        {
             return Keepable::NotByHook;
         }
         self.keepable(answer)
@@ -38,29 +31,30 @@ impl Fetch {
 
     /// Lets the hooks of the site work on the head of an answer. Where one fails, the answer goes to its client as it came, and is
     /// not stored: what the script would have said of its lifetime is not known.
-    async fn ask_hooks(&self, head: &mut ResponseHead) -> Hooked {
-        let mount = self.ask.hooked_by.as_ref().and_then(|host| self.env.upstreams.mounts().find(host));
+    async fn ask_hooks(&self, hooked: &HookedBy, head: &mut ResponseHead) -> Hooked {
         // A rule that is gone, at a reload for a moment, is not taken to say nothing.
-        let Some(mount) = mount else { return Hooked::NotStored };
-        match self.effects_of_hooks(&mount, head).await {
+        let Some(mount) = self.env.upstreams.mounts().find(&hooked.host) else { return Hooked::NotStored };
+        let name = self.notes.request.get().map(|number| self.env.common.names.name(number).to_string());
+        let about = AnswerFacts {
+            request: &self.request,
+            url: &self.ask.url,
+            client: self.client.ip(),
+            name: name.as_deref().unwrap_or_default(),
+            answer: (head.status, &head.fields),
+            hit: None,
+        };
+        match self.env.hooks.ask_about::<FetchedEffects>(&mount, &about).await {
             Ok(None) => Hooked::GoesOn,
-            Ok(Some((effects, place))) => {
-                if !effects.is_nothing() {
-                    self.notes.by_hook.replace(Some(format!("hook {place}: {}", effects.words().join(", ")).into()));
-                }
+            Ok(Some(Decided { effects, note })) => {
+                self.notes.by_hook.replace(Some(Box::new(note)));
                 let is_authorized = self.request.fields.contains("Authorization");
                 apply(&effects, head, is_authorized);
                 self.purge_tags(&effects.purge_tags).await;
                 if effects.passes { Hooked::NotStored } else { Hooked::GoesOn }
             }
             Err(trouble) => {
-                let name = &mount.mount().application.name;
-                match &trouble {
-                    CallTrouble::Failed(failure) if failure.what.starts_with("Traceback") => {}
-                    CallTrouble::Failed(failure) => tracing::error!("{name}: {}", failure.what),
-                    trouble => tracing::warn!("{name}: {}", trouble.as_str()),
-                }
-                self.notes.by_hook.replace(Some(format!("{}: not stored", trouble.as_str()).into()));
+                let note = HookNote::begin(Stage::Fetched, &mount.hooks().unwrap_or_default(), &[]);
+                self.notes.by_hook.replace(Some(Box::new(note.did(&format!("{}: not stored", trouble.as_str())))));
                 Hooked::NotStored
             }
         }
@@ -78,64 +72,12 @@ impl Fetch {
             }
         }
     }
-
-    /// The effects of the hooks that take this answer, and the hook that decided or changed last.
-    async fn effects_of_hooks(
-        &self,
-        mount: &Arc<MountState>,
-        head: &ResponseHead,
-    ) -> Result<Option<(AnswerEffects, String)>, CallTrouble> {
-        let (request, url) = (&self.request, &self.ask.url);
-        let path = url.path.split('?').next().unwrap_or_default();
-        let read = match Reading::of(path) {
-            Reading::Path(read) => Some(String::from_utf8_lossy(&read).into_owned()),
-            Reading::Climbs | Reading::Unreadable => None,
-        };
-        let name = self.notes.request.get().map(|number| self.env.common.names.name(number).to_string());
-        for _ in 0..LOOKS_MAX {
-            let Some(hooks) = mount.hooks() else {
-                mount.ready(LOAD_WAIT).await.map_err(CallTrouble::of_load)?;
-                continue;
-            };
-            let (method, status) = (request.method.as_str(), Some(head.status));
-            let called = hooks.called_for(&Asked {
-                method,
-                host: &url.host,
-                paths: [Some(path), read.as_deref()],
-                fields: &request.fields,
-                status,
-            });
-            if called.is_empty() {
-                return Ok(None);
-            }
-            let facts = CallFacts {
-                stage: Stage::Fetched,
-                hooks: &called,
-                method,
-                scheme: url.scheme,
-                host: url.host.as_str(),
-                port: url.port,
-                path_and_query: &url.path,
-                client: self.client.ip(),
-                name: name.as_deref().unwrap_or_default(),
-                fields: &request.fields,
-                answer: Some((head.status, &head.fields)),
-            };
-            if let Some(answer) = self.env.hooks.ask_of_answer((mount, &hooks), &facts).await {
-                let effects = answer?;
-                let by = effects.by.and_then(|(hook, _)| hooks.at(hook));
-                let place = by.map_or_else(|| mount.mount().application.name.clone(), |hook| hook.place.clone());
-                return Ok(Some((effects, place)));
-            }
-        }
-        Err(CallTrouble::Busy)
-    }
 }
 
 /// Changes a head. A lifetime is said in a field for caches that act for the origin (RFC 9213), so that browsers go on by what the
 /// origin says. It counts for no answer that the origin keeps to one client: a script that wants that has to take off what the
 /// origin said.
-fn apply(effects: &AnswerEffects, head: &mut ResponseHead, is_authorized: bool) {
+fn apply(effects: &FetchedEffects, head: &mut ResponseHead, is_authorized: bool) {
     change_fields(&mut head.fields, &effects.set, &effects.remove);
     for tag in &effects.tags {
         head.fields.push("Surrogate-Key", tag);
@@ -182,8 +124,9 @@ fn lifetime(fields: &Fields) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
-    fn applied(effects: &AnswerEffects, fields: &[(&str, &str)], is_authorized: bool) -> String {
+    fn applied(effects: &FetchedEffects, fields: &[(&str, &str)], is_authorized: bool) -> String {
         let mut head = ResponseHead::new(200);
         fields.iter().for_each(|(name, value)| head.fields.push(name, value));
         apply(effects, &mut head, is_authorized);
@@ -194,9 +137,9 @@ mod tests {
     #[test]
     fn a_lifetime_is_said_to_caches_and_never_against_the_word_of_the_origin() {
         let seconds = |seconds| Some(Duration::from_secs(seconds));
-        let ttl = AnswerEffects { ttl: seconds(30), ..AnswerEffects::default() };
-        let both = AnswerEffects { grace: seconds(300), ..ttl.clone() };
-        let grace = AnswerEffects { grace: seconds(9), ..AnswerEffects::default() };
+        let ttl = FetchedEffects { ttl: seconds(30), ..FetchedEffects::default() };
+        let both = FetchedEffects { grace: seconds(300), ..ttl.clone() };
+        let grace = FetchedEffects { grace: seconds(9), ..FetchedEffects::default() };
         let said = "CDN-Cache-Control: max-age=30";
         assert_eq!(applied(&ttl, &[], false), said);
         assert_eq!(applied(&both, &[], false), format!("{said}, stale-while-revalidate=300, stale-if-error=300"));
@@ -215,17 +158,17 @@ mod tests {
         ] {
             assert_eq!(applied(&ttl, &[(name, value)], false), format!("{name}: {value}"));
         }
-        let explicit = AnswerEffects { remove: vec!["cache-control".into(), "set-cookie".into()], ..ttl };
+        let explicit = FetchedEffects { remove: vec!["cache-control".into(), "set-cookie".into()], ..ttl };
         assert_eq!(applied(&explicit, &[("Cache-Control", "private"), ("Set-Cookie", "a=b")], false), said);
     }
 
     #[test]
     fn fields_and_tags_are_changed() {
-        let effects = AnswerEffects {
+        let effects = FetchedEffects {
             tags: vec!["api".into(), "news".into()],
             set: vec![("x-a".into(), b"1".to_vec()), ("x-a".into(), b"2".to_vec())],
             remove: vec!["server".into()],
-            ..AnswerEffects::default()
+            ..FetchedEffects::default()
         };
         let head = applied(&effects, &[("Server", "s"), ("X-A", "0"), ("Surrogate-Key", "own")], false);
         assert_eq!(head, "Surrogate-Key: own; x-a: 1; x-a: 2; Surrogate-Key: api; Surrogate-Key: news");

@@ -495,8 +495,7 @@ pub fn invalidate_changed(common: &Common, method: &Method, ask: &Ask, response:
             common.cache.invalidate(&key);
             if ask.by_hook.is_some() {
                 let mut key = Vec::new();
-                let unhooked = Ask { by_hook: None, ..ask.clone() };
-                unhooked.key_for(&changed, &common.cache, &mut key);
+                ask.unhooked().key_for(&changed, &common.cache, &mut key);
                 common.cache.invalidate(&key);
             }
         }

@@ -8,12 +8,12 @@ use crate::env::RecordGuard;
 #[cfg(test)]
 use crate::exchange::broken;
 use crate::exchange::deliver;
-use crate::exchange::{is_plain_get, note};
+use crate::exchange::{is_plain_get, note, note_answer};
 use crate::page::Page;
 #[cfg(test)]
 use crate::planted::{self, Planted};
 use crate::record::Record;
-use crate::rules::{self, JudgeMemo, Verdict};
+use crate::rules::{self, HookedAnswer, JudgeMemo, Verdict};
 use larder_cache::cache::{Glance, Tier};
 use larder_cache::key::Key;
 use larder_cache::policy::{Asked, Usable};
@@ -93,9 +93,10 @@ fn judge_and_answer(connection: &mut Connection, request: &mut Request) -> Quick
     let ask = match verdict {
         Verdict::Allow(ask) => ask,
         Verdict::Answer(page) => return Quick::Answered(refuse(connection, request, &page)),
+        Verdict::Hooked(answer) => return Quick::Answered(answer_by_hook(connection, request, *answer)),
         verdict => return waits(begin(connection, request), Some(verdict), None),
     };
-    if ask.passes() || ask.has_changed_fields() {
+    if ask.waits_for_hooks() {
         return waits(begin(connection, request), Some(Verdict::Allow(ask)), None);
     }
     if ask.is_index() {
@@ -106,7 +107,9 @@ fn judge_and_answer(connection: &mut Connection, request: &mut Request) -> Quick
     note(env, &ask, &mut record);
     let mut key = space.keys.borrow_mut();
     key.clear();
-    ask.key_of_written(&record.url, &env.common.cache, &mut key);
+    // The record has the URL that the client asked for, and hooks may ask for another one.
+    let written = if ask.by_hook.is_none() { &*record.url } else { "" };
+    ask.key_of_written(written, &env.common.cache, &mut key);
     let asked = ask.weigh(Asked::of(request));
     if (ask.by_rule.is_some() || ask.by_hook.is_some())
         && let Some(detail) = record.detail()
@@ -160,6 +163,16 @@ fn refuse(connection: &mut Connection, request: &RequestHead, page: &Page) -> Ne
     let space = Rc::clone(&connection.space);
     let mut record = space.env.begin_record(request, &connection.peer);
     deliver::deliver_page(connection, request, page, &mut record);
+    space.env.finish(connection.peer.listener.run.as_deref(), record);
+    connection.next()
+}
+
+/// Answers a request without a body as a hook says, or by the page for one that failed.
+fn answer_by_hook(connection: &mut Connection, request: &RequestHead, answer: HookedAnswer) -> Next {
+    let space = Rc::clone(&connection.space);
+    let mut record = space.env.begin_record(request, &connection.peer);
+    let page = note_answer(&space.env, answer, &mut record);
+    deliver::deliver_page(connection, request, &page, &mut record);
     space.env.finish(connection.peer.listener.run.as_deref(), record);
     connection.next()
 }

@@ -13,6 +13,8 @@ pub struct RequestEffects {
     pub by: Option<(u16, u32)>,
     /// Another path, without a query.
     pub path: Option<String>,
+    /// The hook that set the path, and its line.
+    pub path_by: Option<(u16, u32)>,
     /// Another query; `Some(None)` for none.
     pub query: Option<Option<String>>,
     /// Further parts of the key.
@@ -21,6 +23,10 @@ pub struct RequestEffects {
     pub set: Vec<(String, Vec<u8>)>,
     /// Fields that are taken off it.
     pub remove: Vec<String>,
+    /// The route of the site by which it goes to an origin.
+    pub route: Option<String>,
+    /// The hook that chose the route, and its line.
+    pub route_by: Option<(u16, u32)>,
     /// The request goes to its origin, and the answer is not stored.
     pub passes: bool,
     /// The answer, without an origin.
@@ -38,9 +44,33 @@ pub struct ScriptAnswer {
     pub body: Vec<u8>,
 }
 
+/// A decision of hooks about a stored response that is about to be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FoundEffects {
+    /// The hook that decided, and its line; for people.
+    pub by: Option<(u16, u32)>,
+    /// The origin is asked all the same, and its answer is stored.
+    pub misses: bool,
+    /// The request goes to its origin, and the answer is not stored.
+    pub passes: bool,
+    /// The answer in place of the stored one.
+    pub answer: Option<ScriptAnswer>,
+}
+
+/// Decisions of hooks about the fields of an answer for one client.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RespondEffects {
+    /// The hook that changed last, and its line; for people.
+    pub by: Option<(u16, u32)>,
+    /// Fields that it gets.
+    pub set: Vec<(String, Vec<u8>)>,
+    /// Fields that are taken off it.
+    pub remove: Vec<String>,
+}
+
 /// Decisions of hooks about an origin's answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AnswerEffects {
+pub struct FetchedEffects {
     /// The hook that decided or changed last, and its line; for people.
     pub by: Option<(u16, u32)>,
     /// It is not stored.
@@ -62,8 +92,8 @@ pub struct AnswerEffects {
 /// A failure of a hook, for the log and the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptFailure {
-    /// The hook, where it is known.
-    pub hook: Option<u16>,
+    /// The hook, where it is known, and its line.
+    pub by: Option<(u16, u32)>,
     /// The traceback, or what was wrong with the decision.
     pub what: String,
 }
@@ -76,13 +106,16 @@ struct Raw {
     line: u32,
     read: Vec<String>,
     path: Option<String>,
+    path_by: Option<(u16, u32)>,
     #[serde(deserialize_with = "present")]
     query: Option<Option<String>>,
     key: Vec<String>,
     set: Vec<(String, String)>,
     remove: Vec<String>,
     route: Option<String>,
+    route_by: Option<(u16, u32)>,
     pass: bool,
+    miss: bool,
     respond: Option<RawAnswer>,
     ttl_ms: Option<u64>,
     grace_ms: Option<u64>,
@@ -91,6 +124,7 @@ struct Raw {
     response_set: Vec<(String, String)>,
     response_remove: Vec<String>,
     traceback: String,
+    ambiguous: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -132,6 +166,20 @@ const UNTOUCHABLE: [&str; 22] = [
     "age",
 ];
 
+/// Fields of an answer that say which bytes it has, or by which a client finds out whether its copy is the same: the body and the
+/// conditions are judged by those of the stored response.
+const OF_CONTENT: [&str; 9] = [
+    "accept-ranges",
+    "cache-status",
+    "content-digest",
+    "content-encoding",
+    "content-md5",
+    "date",
+    "etag",
+    "last-modified",
+    "repr-digest",
+];
+
 /// Decisions beyond these are refused.
 const LIST_MAX: usize = 64;
 const TEXT_BYTES_MAX: usize = 8 << 10;
@@ -140,12 +188,9 @@ const TTL_MAX: Duration = Duration::from_secs(3_650 * 86_400);
 /// The decision about a request, and the facts that the hooks looked at; an empty payload is none of both.
 pub fn of_request(json: &[u8]) -> Result<(RequestEffects, Vec<String>), ScriptFailure> {
     let raw = parse(json)?;
-    let by = raw.hook.map(|hook| (hook, raw.line));
+    let by = raw.by();
     let checked = || -> Result<RequestEffects, String> {
-        if raw.route.is_some() {
-            return Err("`route` is not built yet: give the site another origin".to_owned());
-        }
-        for text in raw.path.iter().chain(raw.query.iter().flatten()).chain(&raw.key) {
+        for text in raw.path.iter().chain(raw.query.iter().flatten()).chain(&raw.key).chain(&raw.route) {
             check_length(text)?;
         }
         if let Some(path) = &raw.path {
@@ -163,27 +208,57 @@ pub fn of_request(json: &[u8]) -> Result<(RequestEffects, Vec<String>), ScriptFa
         Ok(RequestEffects {
             by,
             path: raw.path.clone(),
+            path_by: raw.path_by.or(by),
             query: raw.query.clone(),
             key: raw.key.clone(),
             set: fields(&raw.set)?,
             remove: names(&raw.remove)?,
+            route: raw.route.clone(),
+            route_by: raw.route_by.or(by),
             passes: raw.pass,
             answer: raw.respond.as_ref().map(answer).transpose()?,
         })
     };
-    let effects = checked().map_err(|what| ScriptFailure { hook: raw.hook, what })?;
+    let effects = checked().map_err(|what| ScriptFailure { by, what })?;
     Ok((effects, raw.read))
 }
 
-/// The decision about an answer.
-pub fn of_answer(json: &[u8]) -> Result<AnswerEffects, ScriptFailure> {
+/// The decision about a stored response, and the facts that the hooks looked at.
+pub fn of_found(json: &[u8]) -> Result<(FoundEffects, Vec<String>), ScriptFailure> {
     let raw = parse(json)?;
-    let checked = || -> Result<AnswerEffects, String> {
+    let by = raw.by();
+    let answer = raw.respond.as_ref().map(answer).transpose().map_err(|what| ScriptFailure { by, what })?;
+    Ok((FoundEffects { by, misses: raw.miss, passes: raw.pass, answer }, raw.read))
+}
+
+/// The decision about the fields of an answer for one client, and the facts that the hooks looked at.
+pub fn of_respond(json: &[u8]) -> Result<(RespondEffects, Vec<String>), ScriptFailure> {
+    let raw = parse(json)?;
+    let by = raw.by();
+    let checked = || -> Result<RespondEffects, String> {
+        let (set, remove) = (fields(&raw.response_set)?, names(&raw.response_remove)?);
+        let mut changed = set.iter().map(|(name, _)| name).chain(&remove);
+        match changed.find(|name| OF_CONTENT.contains(&name.as_str())) {
+            Some(name) => Err(format!(
+                "the field {name} belongs to the stored response: a respond hook can't set or remove it, a fetched hook can"
+            )),
+            None => Ok(RespondEffects { by, set, remove }),
+        }
+    };
+    let effects = checked().map_err(|what| ScriptFailure { by, what })?;
+    Ok((effects, raw.read))
+}
+
+/// The decision about an origin's answer, and the facts that the hooks looked at.
+pub fn of_fetched(json: &[u8]) -> Result<(FetchedEffects, Vec<String>), ScriptFailure> {
+    let raw = parse(json)?;
+    let by = raw.by();
+    let checked = || -> Result<FetchedEffects, String> {
         check_tags(&raw.tags)?;
         check_tags(&raw.purge_tags)?;
         let time = |ms: Option<u64>| ms.map(|ms| Duration::from_millis(ms).min(TTL_MAX));
-        Ok(AnswerEffects {
-            by: raw.hook.map(|hook| (hook, raw.line)),
+        Ok(FetchedEffects {
+            by,
             passes: raw.pass,
             ttl: time(raw.ttl_ms),
             grace: time(raw.grace_ms),
@@ -193,14 +268,36 @@ pub fn of_answer(json: &[u8]) -> Result<AnswerEffects, ScriptFailure> {
             remove: names(&raw.response_remove)?,
         })
     };
-    checked().map_err(|what| ScriptFailure { hook: raw.hook, what })
+    let effects = checked().map_err(|what| ScriptFailure { by, what })?;
+    Ok((effects, raw.read))
 }
 
 /// The failure that a process reports.
-pub fn of_failure(json: &[u8]) -> ScriptFailure {
+pub enum Failed {
+    /// A hook raised an exception.
+    Raised(ScriptFailure),
+    /// The request can be read in several ways, and a hook would have decided by one of them: this cookie has two values.
+    Ambiguous(String),
+}
+
+/// The failure that a process reports.
+pub fn of_failure(json: &[u8]) -> Failed {
     match parse(json) {
-        Ok(raw) => ScriptFailure { hook: raw.hook, what: raw.traceback },
-        Err(failure) => failure,
+        Ok(Raw { ambiguous: Some(mut name), .. }) => {
+            name.truncate(name.floor_char_boundary(COOKIE_BYTES_MAX));
+            Failed::Ambiguous(name)
+        }
+        Ok(raw) => Failed::Raised(ScriptFailure { by: raw.by(), what: raw.traceback }),
+        Err(failure) => Failed::Raised(failure),
+    }
+}
+
+/// A longer name of a cookie is cut on the page.
+const COOKIE_BYTES_MAX: usize = 64;
+
+impl Raw {
+    fn by(&self) -> Option<(u16, u32)> {
+        self.hook.map(|hook| (hook, self.line))
     }
 }
 
@@ -209,7 +306,7 @@ fn parse(json: &[u8]) -> Result<Raw, ScriptFailure> {
         return Ok(Raw::default());
     }
     let wrong = |error: serde_json::Error| format!("its reply can't be read: {error}");
-    serde_json::from_slice(json).map_err(|error| ScriptFailure { hook: None, what: wrong(error) })
+    serde_json::from_slice(json).map_err(|error| ScriptFailure { by: None, what: wrong(error) })
 }
 
 fn check_tags(tags: &[String]) -> Result<(), String> {
@@ -314,7 +411,9 @@ impl RequestEffects {
 
     /// Whether the request goes on as it came.
     pub fn is_nothing(&self) -> bool {
-        RequestEffects { by: None, ..self.clone() } == RequestEffects::default()
+        let RequestEffects { path, query, key, set, remove, route, passes, answer, .. } = self;
+        let is_unchanged = path.is_none() && query.is_none() && set.is_empty() && remove.is_empty();
+        is_unchanged && key.is_empty() && route.is_none() && !passes && answer.is_none()
     }
 
     /// Changes the fields of the request.
@@ -338,20 +437,20 @@ impl RequestEffects {
             part("field", name.as_bytes());
             part("is", hash(value)?.as_bytes());
         }
+        // Two routes may lead to one URL: their answers are apart all the same.
+        if let Some(route) = &self.route {
+            part("route", route.as_bytes());
+        }
         Some(key)
     }
 
     /// Their work, in words.
     pub fn words(&self) -> Vec<String> {
         let mut words = Vec::new();
-        if let Some(path) = &self.path {
-            words.push(format!("path {path}"));
-        }
-        match &self.query {
-            Some(Some(query)) => words.push(format!("query {query}")),
-            Some(None) => words.push("no query".to_owned()),
-            None => {}
-        }
+        // The values stand in the target, where they can be hidden.
+        words.extend(self.path.as_ref().map(|_| "changes the path".to_owned()));
+        words.extend(self.query.as_ref().map(|_| "changes the query".to_owned()));
+        words.extend(self.route.as_ref().map(|route| format!("route {route}")));
         words.extend(self.key.iter().map(|part| format!("key {part:?}")));
         // Values may be credentials.
         words.extend(self.set.iter().map(|(name, _)| format!("sets {name}")));
@@ -359,17 +458,91 @@ impl RequestEffects {
         if self.passes {
             words.push("not stored".to_owned());
         }
-        if let Some(answer) = &self.answer {
-            words.push(format!("answers {}", answer.status));
-        }
+        words.extend(self.answer.as_ref().map(ScriptAnswer::words));
         words
+    }
+
+    /// Bytes that it holds, about.
+    pub fn bytes(&self) -> usize {
+        let texts = self.key.iter().chain(&self.remove).chain(&self.path).chain(self.query.iter().flatten());
+        let texts: usize = texts.chain(&self.route).map(String::len).sum();
+        texts + fields_bytes(&self.set) + self.answer.as_ref().map_or(0, ScriptAnswer::bytes)
     }
 }
 
-impl AnswerEffects {
+impl ScriptAnswer {
+    fn words(&self) -> String {
+        format!("answers {}", self.status)
+    }
+
+    fn bytes(&self) -> usize {
+        self.body.len() + fields_bytes(&self.fields)
+    }
+}
+
+fn fields_bytes(fields: &[(String, Vec<u8>)]) -> usize {
+    fields.iter().map(|(name, value)| name.len() + value.len()).sum()
+}
+
+impl FoundEffects {
+    /// Whether the stored response is used.
+    pub fn is_nothing(&self) -> bool {
+        !self.misses && !self.passes && self.answer.is_none()
+    }
+
+    /// Their work, in words.
+    pub fn words(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        words.extend(self.misses.then(|| "a miss".to_owned()));
+        words.extend(self.passes.then(|| "not stored".to_owned()));
+        words.extend(self.answer.as_ref().map(ScriptAnswer::words));
+        words
+    }
+
+    /// Bytes that it holds, about.
+    pub fn bytes(&self) -> usize {
+        self.answer.as_ref().map_or(0, ScriptAnswer::bytes)
+    }
+}
+
+impl RespondEffects {
+    /// Whether the answer goes on as it is.
+    pub fn is_nothing(&self) -> bool {
+        self.set.is_empty() && self.remove.is_empty()
+    }
+
+    /// Their work, in words. Values may be credentials.
+    pub fn words(&self) -> Vec<String> {
+        let set = self.set.iter().map(|(name, _)| format!("sets {name}"));
+        set.chain(self.remove.iter().map(|name| format!("removes {name}"))).collect()
+    }
+
+    /// Bytes that it holds, about.
+    pub fn bytes(&self) -> usize {
+        fields_bytes(&self.set) + self.remove.iter().map(String::len).sum::<usize>()
+    }
+
+    /// Changes the fields of an answer for one client. A cookie is for this client alone, and so is then the answer: caches
+    /// between Larder and the client would hand it to others, unless the hook says itself what they may do.
+    pub fn change(&self, fields: &mut Fields) {
+        change_fields(fields, &self.set, &self.remove);
+        let gives = |name: &str| self.set.iter().any(|(set, _)| set == name);
+        if gives("set-cookie") && !gives("cache-control") {
+            ["CDN-Cache-Control", "Surrogate-Control"].iter().for_each(|name| _ = fields.remove(name));
+            fields.push("Cache-Control", "private");
+        }
+    }
+}
+
+impl FetchedEffects {
     /// Whether the answer goes on as it came.
     pub fn is_nothing(&self) -> bool {
-        AnswerEffects { by: None, ..self.clone() } == AnswerEffects::default()
+        FetchedEffects { by: None, ..self.clone() } == FetchedEffects::default()
+    }
+
+    /// Bytes that it holds, about.
+    pub fn bytes(&self) -> usize {
+        fields_bytes(&self.set) + self.remove.iter().chain(&self.tags).map(String::len).sum::<usize>()
     }
 
     /// Their work, in words.
@@ -416,9 +589,9 @@ mod tests {
         let wanted =
             ScriptAnswer { status: 303, fields: vec![("location".into(), b"/login".to_vec())], body: b"hi".to_vec() };
         assert_eq!(answer.answer, Some(wanted));
-        let effects =
-            of_answer(br#"{"ttl_ms": 1500, "tags": ["a"], "purge_tags": ["b"], "response_remove": ["Server"]}"#)
-                .unwrap();
+        assert_eq!(request(r#"{"route": "b"}"#).unwrap().route.as_deref(), Some("b"));
+        let json = br#"{"ttl_ms": 1500, "tags": ["a"], "purge_tags": ["b"], "response_remove": ["Server"]}"#;
+        let (effects, _) = of_fetched(json).unwrap();
         assert_eq!(effects.words(), ["ttl 1.5 s", "tag a", "purges tag b", "removes server"]);
     }
 
@@ -438,7 +611,6 @@ mod tests {
             r#"{"respond": {"status": 101}}"#,
             r#"{"respond": {"status": 200, "fields": [["Content-Length", "5"]]}}"#,
             r#"{"respond": {"status": 200, "body": "!"}}"#,
-            r#"{"route": "x"}"#,
             r#"{"key": 1}"#,
             "nonsense",
         ] {
@@ -451,8 +623,41 @@ mod tests {
             r#"{"ttl_ms": -1}"#,
             r#"{"response_set": [["Age", "1"]]}"#,
         ] {
-            assert!(of_answer(bad.as_bytes()).is_err(), "{bad}");
+            assert!(of_fetched(bad.as_bytes()).is_err(), "{bad}");
         }
+        for name in ["Content-Length", "Connection", "Content-Range", "Age", "ETag", "content-encoding", "Date", "Vi a"]
+        {
+            for json in
+                [format!(r#"{{"response_set": [["{name}", "1"]]}}"#), format!(r#"{{"response_remove": ["{name}"]}}"#)]
+            {
+                assert!(of_respond(json.as_bytes()).is_err(), "{json}");
+            }
+        }
+        assert!(of_found(br#"{"respond": {"status": 101}}"#).is_err());
+    }
+
+    #[test]
+    fn a_cookie_for_one_client_is_kept_from_the_caches_behind() {
+        let changed = |json: &str| {
+            let mut fields = Fields::new();
+            fields.push("Cache-Control", "max-age=60");
+            fields.push("CDN-Cache-Control", "max-age=600");
+            fields.push("X-Secret", "1");
+            of_respond(json.as_bytes()).unwrap().0.change(&mut fields);
+            let lines = fields.iter().map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value)));
+            lines.collect::<Vec<_>>().join("; ")
+        };
+        let usual = "Cache-Control: max-age=60; CDN-Cache-Control: max-age=600";
+        assert_eq!(changed(r#"{"response_remove": ["x-secret"]}"#), usual);
+        assert_eq!(changed(r#"{"response_set": [["X-Secret", "2"]]}"#), format!("{usual}; x-secret: 2"));
+        let with_cookie =
+            r#"{"response_remove": ["x-secret"], "response_set": [["Set-Cookie", "a=1"], ["Set-Cookie", "b=2"]]}"#;
+        assert_eq!(
+            changed(with_cookie),
+            "Cache-Control: max-age=60; set-cookie: a=1; set-cookie: b=2; Cache-Control: private"
+        );
+        let said = r#"{"response_remove": ["x-secret", "cdn-cache-control"], "response_set": [["Set-Cookie", "a=1"], ["cache-control", "no-cache"]]}"#;
+        assert_eq!(changed(said), "set-cookie: a=1; cache-control: no-cache");
     }
 
     proptest! {
@@ -460,21 +665,24 @@ mod tests {
         fn two_lists_of_parts_are_never_one_key(
             one in prop::collection::vec("[a-c 0-9:]{0,4}", 0..4), other in prop::collection::vec("[a-c 0-9:]{0,4}", 0..4),
             fields in prop::collection::vec(("[a-b]{1,2}", "[a-c 0-9:]{0,3}"), 0..3), more in prop::collection::vec(("[a-b]{1,2}", "[a-c 0-9:]{0,3}"), 0..3),
+            routes in prop::array::uniform2(prop::option::of("[a-b]{1,2}")),
         ) {
-            let effects = |key: &Vec<String>, set: &Vec<(String, String)>| RequestEffects {
+            let effects = |key: &Vec<String>, set: &Vec<(String, String)>, route: &Option<String>| RequestEffects {
                 key: key.clone(),
+                route: route.clone(),
                 set: set.iter().map(|(name, value)| (name.clone(), value.clone().into_bytes())).collect(),
                 ..RequestEffects::default()
             };
             let plain = |bytes: &[u8]| Some(String::from_utf8_lossy(bytes).into());
             let key = |effects: &RequestEffects| effects.key(plain).unwrap();
-            let (left, right) = (effects(&one, &fields), effects(&other, &more));
+            let (left, right) = (effects(&one, &fields, &routes[0]), effects(&other, &more, &routes[1]));
             prop_assert_eq!(key(&left) == key(&right), left == right);
         }
 
         #[test]
         fn no_reply_breaks_the_reading(noise in ".{0,100}", bytes in prop::collection::vec(any::<u8>(), 0..100)) {
-            let _ = (of_request(noise.as_bytes()), of_answer(&bytes), of_failure(&bytes));
+            let _ = (of_request(noise.as_bytes()), of_fetched(&bytes), of_failure(&bytes));
+            let _ = (of_found(noise.as_bytes()), of_respond(&bytes), of_failure(noise.as_bytes()));
         }
     }
 }

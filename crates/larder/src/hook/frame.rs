@@ -4,6 +4,7 @@
 //! payload is a tuple in Python's `marshal` format of version 2, which every Python 3 reads in one step; a reply's is JSON. Calls
 //! have their own numbers, so that many can be under way on one connection.
 
+use crate::mount::Stage;
 use larder_wire::{Fields, Scheme};
 use std::net::IpAddr;
 
@@ -12,25 +13,6 @@ pub const HEAD_BYTES: usize = 12;
 
 /// The longest payload, in both directions.
 pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
-
-/// When hooks are called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Stage {
-    /// After the rules, before the key is made.
-    Request,
-    /// Before the caching rules see the head of an origin's answer.
-    Fetched,
-}
-
-impl Stage {
-    /// The word of the wire, the log and the pages.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Stage::Request => "request",
-            Stage::Fetched => "fetched",
-        }
-    }
-}
 
 /// The facts of a call.
 pub struct CallFacts<'a> {
@@ -54,8 +36,23 @@ pub struct CallFacts<'a> {
     pub name: &'a str,
     /// The fields of the request.
     pub fields: &'a Fields,
-    /// The status and the fields of the answer, at the stage `fetched`.
+    /// The status and the fields of the answer, at every stage but `request`.
     pub answer: Option<(u16, &'a Fields)>,
+    /// The facts about the stored response, at the stage `found`.
+    pub hit: Option<&'a HitFacts>,
+}
+
+/// The facts about a stored response that is about to be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HitFacts {
+    /// Its age in seconds.
+    pub age: u64,
+    /// Seconds of freshness that are left; below 0 since when it has been stale.
+    pub ttl: i64,
+    /// It is past its lifetime.
+    pub stale: bool,
+    /// The tags that its origin or hooks gave it.
+    pub tags: Vec<String>,
 }
 
 /// Appends a call with this number; false, and nothing is appended, where it would be longer than a frame may be.
@@ -85,7 +82,7 @@ fn push_payload(out: &mut Vec<u8>, facts: &CallFacts<'_>) {
         Some((path, query)) => (path, Some(query)),
         None => (facts.path_and_query, None),
     };
-    push_tuple(out, 13);
+    push_tuple(out, if facts.hit.is_some() { 14 } else { 13 });
     push_text(out, facts.stage.as_str());
     push_tuple(out, facts.hooks.len());
     facts.hooks.iter().for_each(|hook| push_number(out, (*hook).into()));
@@ -110,6 +107,15 @@ fn push_payload(out: &mut Vec<u8>, facts: &CallFacts<'_>) {
             push_number(out, 0);
             push_tuple(out, 0);
         }
+    }
+    if let Some(hit) = facts.hit {
+        push_tuple(out, 4);
+        push_number(out, i32::try_from(hit.age).unwrap_or(i32::MAX));
+        let ttl = hit.ttl.clamp(i32::MIN.into(), i32::MAX.into());
+        push_number(out, i32::try_from(ttl).unwrap_or(i32::MAX));
+        push_number(out, hit.stale.into());
+        push_tuple(out, hit.tags.len());
+        hit.tags.iter().for_each(|tag| push_text(out, tag));
     }
 }
 
@@ -212,7 +218,23 @@ mod tests {
             name: "abc",
             fields,
             answer: None,
+            hit: None,
         }
+    }
+
+    /// The payload of a call as Python prints it; `None` without a Python.
+    fn read_by_python(facts: &CallFacts<'_>) -> Option<String> {
+        let mut out = Vec::new();
+        assert!(push_call(&mut out, 7, facts));
+        let length = u32::from_le_bytes(out[..4].try_into().unwrap()) as usize;
+        assert_eq!((length + HEAD_BYTES, out[4], out[10]), (out.len(), 7, 1));
+        let hex: String = out[HEAD_BYTES..].iter().map(|byte| format!("{byte:02x}")).collect();
+        let script = "import marshal, sys; print(ascii(marshal.loads(bytes.fromhex(sys.argv[1]))))";
+        let Ok(python) = std::process::Command::new("python3").args(["-I", "-c", script, &hex]).output() else {
+            println!("skipped: no python3 on this machine");
+            return None;
+        };
+        Some(String::from_utf8(python.stdout).unwrap().trim().to_owned())
     }
 
     #[test]
@@ -220,19 +242,22 @@ mod tests {
         let mut fields = Fields::new();
         fields.push("X-Plan", "free");
         fields.push("X-Name", &b"caf\xe9"[..]);
-        let mut out = Vec::new();
-        assert!(push_call(&mut out, 7, &facts(&fields, &[0, 3])));
-        let length = u32::from_le_bytes(out[..4].try_into().unwrap()) as usize;
-        assert_eq!((length + HEAD_BYTES, out[4], out[10]), (out.len(), 7, 1));
-        let hex: String = out[HEAD_BYTES..].iter().map(|byte| format!("{byte:02x}")).collect();
-        let script = "import marshal, sys; print(ascii(marshal.loads(bytes.fromhex(sys.argv[1]))))";
-        let Ok(python) = std::process::Command::new("python3").args(["-I", "-c", script, &hex]).output() else {
-            return println!("skipped: no python3 on this machine");
-        };
-        let said = String::from_utf8(python.stdout).unwrap();
+        let Some(read) = read_by_python(&facts(&fields, &[0, 3])) else { return };
         let expected = "('request', (0, 3), 'GET', 'https', 'shop.example', 443, '/a', 'b=1?c', '10.0.0.1', 'abc', \
                         (('x-plan', 'free'), ('x-name', 'caf\\xe9')), 0, ())";
-        assert_eq!(said.trim(), expected);
+        assert_eq!(read, expected);
+        let hit = HitFacts { age: u64::MAX, ttl: -5, stale: true, tags: vec!["api".to_owned(), "n\u{fc}".to_owned()] };
+        let found = CallFacts {
+            stage: Stage::Found,
+            path_and_query: "/",
+            answer: Some((200, &fields)),
+            hit: Some(&hit),
+            ..facts(&fields, &[1])
+        };
+        let wanted = "('found', (1,), 'GET', 'https', 'shop.example', 443, '/', None, '10.0.0.1', 'abc', \
+                      (('x-plan', 'free'), ('x-name', 'caf\\xe9')), 200, (('x-plan', 'free'), ('x-name', 'caf\\xe9')), \
+                      (2147483647, -5, 1, ('api', 'n\\xfc')))";
+        assert_eq!(read_by_python(&found).as_deref(), Some(wanted));
     }
 
     #[test]

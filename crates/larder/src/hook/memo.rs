@@ -1,17 +1,20 @@
 //! Decisions of hooks that are remembered: under the values of all facts that the hooks have looked at, as `Vary` does it for
 //! answers.
 
-use super::decision::RequestEffects;
 use super::frame::CallFacts;
 use crate::mount::Hooks;
+use larder_wire::Fields;
 use std::collections::HashMap;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Decisions that are remembered at once, per worker; at the limit all are forgotten.
+/// Decisions of one stage that are remembered at once, per worker; at the limit all are forgotten.
 const DECISIONS_MAX: usize = 8_192;
+
+/// Bytes of decisions of one stage that are remembered at once, per worker: an answer may be a part of one. At the limit all are
+/// forgotten.
+const DECISIONS_BYTES_MAX: usize = 16 << 20;
 
 /// Longer values of facts are not remembered.
 const VALUES_BYTES_MAX: usize = 2_048;
@@ -19,11 +22,18 @@ const VALUES_BYTES_MAX: usize = 2_048;
 /// Facts that one list of hooks may look at and still be remembered.
 const FACTS_MAX: usize = 32;
 
-/// The decisions that a worker remembers.
-#[derive(Default)]
-pub(super) struct Memo {
-    lists: HashMap<ListKey, OfList>,
+/// The decisions of one stage that a worker remembers.
+pub struct Memo<E> {
+    lists: HashMap<ListKey, OfList<E>>,
     decisions: usize,
+    /// Bytes of all decisions that were kept since all were forgotten.
+    bytes: usize,
+}
+
+impl<E> Default for Memo<E> {
+    fn default() -> Memo<E> {
+        Memo { lists: HashMap::new(), decisions: 0, bytes: 0 }
+    }
 }
 
 /// The hooks of one call. Another generation of processes has hooks of its own, and its decisions are not those of this one.
@@ -33,12 +43,12 @@ struct ListKey {
     called: Box<[u16]>,
 }
 
-struct OfList {
+struct OfList<E> {
     /// Keeps the number that stands for the generation from being another's.
     _hooks: Arc<Hooks>,
     /// All facts that the hooks of this list were ever seen to look at.
     facts: Vec<FactName>,
-    by_values: HashMap<Box<[u8]>, (Rc<RequestEffects>, Instant)>,
+    by_values: HashMap<Box<[u8]>, (E, Instant)>,
 }
 
 /// A fact that a hook can look at.
@@ -53,6 +63,11 @@ enum FactName {
     Client,
     Field(String),
     AllFields,
+    Status,
+    AnswerField(String),
+    AllAnswerFields,
+    Stale,
+    Tags,
 }
 
 impl FactName {
@@ -67,7 +82,14 @@ impl FactName {
             "query" => FactName::Query,
             "client" => FactName::Client,
             "field:*" => FactName::AllFields,
-            _ => FactName::Field(text.strip_prefix("field:")?.to_ascii_lowercase()),
+            "status" => FactName::Status,
+            "response:*" => FactName::AllAnswerFields,
+            "found:stale" => FactName::Stale,
+            "found:tags" => FactName::Tags,
+            _ => match text.strip_prefix("response:") {
+                Some(name) => FactName::AnswerField(name.to_ascii_lowercase()),
+                None => FactName::Field(text.strip_prefix("field:")?.to_ascii_lowercase()),
+            },
         })
     }
 
@@ -92,39 +114,52 @@ impl FactName {
                 push(query.unwrap_or_default().as_bytes());
             }
             FactName::Client => push(facts.client.to_canonical().to_string().as_bytes()),
-            FactName::Field(name) => {
-                push(&(facts.fields.count(name) as u32).to_le_bytes());
-                facts.fields.get_all(name).for_each(push);
-            }
-            FactName::AllFields => {
-                push(&(facts.fields.len() as u32).to_le_bytes());
-                for (name, value) in facts.fields.iter() {
-                    push(name.to_ascii_lowercase().as_bytes());
-                    push(value);
-                }
+            FactName::Field(name) => push_field(Some(facts.fields), name, push),
+            FactName::AllFields => push_fields(Some(facts.fields), push),
+            FactName::Status => push(&facts.answer.map_or(0, |(status, _)| status).to_le_bytes()),
+            FactName::AnswerField(name) => push_field(facts.answer.map(|(_, fields)| fields), name, push),
+            FactName::AllAnswerFields => push_fields(facts.answer.map(|(_, fields)| fields), push),
+            FactName::Stale => push(&[facts.hit.is_some_and(|hit| hit.stale).into()]),
+            FactName::Tags => {
+                let tags = facts.hit.map_or(&[][..], |hit| &hit.tags);
+                push(&(tags.len() as u32).to_le_bytes());
+                tags.iter().for_each(|tag| push(tag.as_bytes()));
             }
         }
     }
 }
 
-impl Memo {
+fn push_field(fields: Option<&Fields>, name: &str, mut push: impl FnMut(&[u8])) {
+    push(&(fields.map_or(0, |fields| fields.count(name)) as u32).to_le_bytes());
+    fields.into_iter().flat_map(|fields| fields.get_all(name)).for_each(push);
+}
+
+fn push_fields(fields: Option<&Fields>, mut push: impl FnMut(&[u8])) {
+    push(&(fields.map_or(0, Fields::len) as u32).to_le_bytes());
+    for (name, value) in fields.into_iter().flat_map(Fields::iter) {
+        push(name.to_ascii_lowercase().as_bytes());
+        push(value);
+    }
+}
+
+impl<E: Clone> Memo<E> {
     /// The decision of these hooks for a request with these facts, if it is remembered.
-    pub fn find(&self, hooks: &Arc<Hooks>, facts: &CallFacts<'_>, now: Instant) -> Option<Rc<RequestEffects>> {
+    pub fn find(&self, hooks: &Arc<Hooks>, facts: &CallFacts<'_>, now: Instant) -> Option<E> {
         let list = self.lists.get(&list_key(hooks, facts.hooks))?;
         let (effects, until) = list.by_values.get(values(&list.facts, facts)?.as_slice())?;
-        (now < *until).then(|| Rc::clone(effects))
+        (now < *until).then(|| effects.clone())
     }
 
-    /// Remembers a decision that depended on the facts of these names.
+    /// Remembers a decision of so many bytes that depended on the facts of these names.
     pub fn keep(
         &mut self,
         (hooks, facts): (&Arc<Hooks>, &CallFacts<'_>),
         read: &[String],
-        effects: &Rc<RequestEffects>,
+        (effects, bytes): (&E, usize),
         (now, time): (Instant, Duration),
     ) {
         let Some(names) = read.iter().map(|name| FactName::parse(name)).collect::<Option<Vec<_>>>() else { return };
-        if self.decisions >= DECISIONS_MAX {
+        if self.decisions >= DECISIONS_MAX || self.bytes + bytes > DECISIONS_BYTES_MAX {
             *self = Memo::default();
         }
         let list = self.lists.entry(list_key(hooks, facts.hooks)).or_insert_with(|| OfList {
@@ -144,9 +179,9 @@ impl Memo {
         if list.facts.len() > FACTS_MAX {
             return;
         }
-        if let Some(values) = values(&list.facts, facts)
-            && list.by_values.insert(values.into(), (Rc::clone(effects), now + time)).is_none()
-        {
+        let Some(values) = values(&list.facts, facts) else { return };
+        self.bytes += bytes + values.len();
+        if list.by_values.insert(values.into(), (effects.clone(), now + time)).is_none() {
             self.decisions += 1;
         }
     }
@@ -164,9 +199,12 @@ fn values(names: &[FactName], facts: &CallFacts<'_>) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::frame::Stage;
+    use super::super::decision::RequestEffects;
+    use super::super::frame::HitFacts;
     use super::*;
-    use larder_wire::{Fields, Scheme};
+    use crate::mount::Stage;
+    use larder_wire::Scheme;
+    use std::rc::Rc;
 
     fn facts<'a>(path: &'a str, fields: &'a Fields, hooks: &'a [u16]) -> CallFacts<'a> {
         CallFacts {
@@ -181,6 +219,7 @@ mod tests {
             name: "x",
             fields,
             answer: None,
+            hit: None,
         }
     }
 
@@ -203,8 +242,8 @@ mod tests {
         let (hooks, mut memo, now) = (Arc::new(Hooks::default()), Memo::default(), Instant::now());
         let (free, paid, none) = (fields(&[("X-Plan", "free")]), fields(&[("x-plan", "paid")]), fields(&[]));
         let minute = (now, Duration::from_secs(60));
-        memo.keep((&hooks, &facts("/a?q", &free, &[0])), &read(&["field:x-plan"]), &effects("free"), minute);
-        let find = |memo: &Memo, path: &str, fields: &Fields, called: &[u16]| {
+        memo.keep((&hooks, &facts("/a?q", &free, &[0])), &read(&["field:x-plan"]), (&effects("free"), 1), minute);
+        let find = |memo: &Memo<Rc<RequestEffects>>, path: &str, fields: &Fields, called: &[u16]| {
             memo.find(&hooks, &facts(path, fields, called), now).map(|effects| effects.key[0].clone())
         };
         assert_eq!(find(&memo, "/other", &free, &[0]).as_deref(), Some("free"), "the path was not looked at");
@@ -212,7 +251,12 @@ mod tests {
             assert_eq!(find(&memo, "/a?q", fields, called), None);
         }
         // On another way the hook looks at more.
-        memo.keep((&hooks, &facts("/a?q", &paid, &[0])), &read(&["field:x-plan", "query"]), &effects("paid"), minute);
+        memo.keep(
+            (&hooks, &facts("/a?q", &paid, &[0])),
+            &read(&["field:x-plan", "query"]),
+            (&effects("paid"), 1),
+            minute,
+        );
         assert_eq!(find(&memo, "/a?q", &free, &[0]), None, "forgotten, for it may depend on the query as well");
         assert_eq!(find(&memo, "/b?q", &paid, &[0]).as_deref(), Some("paid"));
         for path in ["/a", "/a?", "/a?r"] {
@@ -224,12 +268,45 @@ mod tests {
     }
 
     #[test]
+    fn a_decision_about_an_answer_holds_for_answers_with_the_same_facts() {
+        let (hooks, now, none) = (Arc::new(Hooks::default()), Instant::now(), fields(&[]));
+        let (of_anna, of_ben) = (fields(&[("X-Owner", "anna")]), fields(&[("X-Owner", "ben")]));
+        let tagged = |tags: &[&str], stale| HitFacts { stale, tags: read(tags), ..HitFacts::default() };
+        let one = tagged(&["a", "b"], false);
+        let call = |status, answer, hit| CallFacts {
+            answer: Some((status, answer)),
+            hit: Some(hit),
+            ..facts("/", &none, &[2])
+        };
+        for (names, hit, others) in [
+            (&["response:x-owner"][..], 200, vec![call(200, &of_ben, &one), call(200, &none, &one)]),
+            (&["response:*"], 200, vec![call(200, &of_ben, &one), call(200, &none, &one)]),
+            (&["status"], 200, vec![call(404, &of_anna, &one)]),
+        ] {
+            let mut memo = Memo::default();
+            let known = call(hit, &of_anna, &one);
+            memo.keep((&hooks, &known), &read(names), (&effects("x"), 1), (now, Duration::from_secs(9)));
+            assert!(memo.find(&hooks, &known, now).is_some(), "{names:?}");
+            assert!(others.iter().all(|other| memo.find(&hooks, other, now).is_none()), "{names:?}");
+        }
+        let (stale, fewer, joined) = (tagged(&["a", "b"], true), tagged(&["a"], false), tagged(&["ab"], false));
+        let mut memo = Memo::default();
+        let known = call(200, &of_anna, &one);
+        let names = read(&["found:stale", "found:tags"]);
+        memo.keep((&hooks, &known), &names, (&effects("x"), 1), (now, Duration::from_secs(9)));
+        assert!(memo.find(&hooks, &call(404, &of_ben, &one), now).is_some());
+        for hit in [&stale, &fewer, &joined] {
+            assert!(memo.find(&hooks, &call(200, &of_anna, hit), now).is_none(), "{hit:?}");
+        }
+    }
+
+    #[test]
     fn a_decision_about_one_request_is_not_remembered() {
         let (hooks, mut memo, now) = (Arc::new(Hooks::default()), Memo::default(), Instant::now());
         let none = fields(&[]);
-        for unknown in ["name", "status", "weather"] {
+        for unknown in ["name", "weather", "found:age", "found:ttl"] {
             let call = facts("/", &none, &[0]);
-            memo.keep((&hooks, &call), &read(&["path", unknown]), &effects("x"), (now, Duration::from_secs(9)));
+            memo.keep((&hooks, &call), &read(&["path", unknown]), (&effects("x"), 1), (now, Duration::from_secs(9)));
             assert!(memo.find(&hooks, &call, now).is_none(), "{unknown}");
         }
     }
@@ -243,11 +320,22 @@ mod tests {
             memo.keep(
                 (&hooks, &facts(&path, &none, &[0])),
                 &read(&["path"]),
-                &effects("x"),
+                (&effects("x"), 1),
                 (now, Duration::from_secs(9)),
             );
         }
         assert!(memo.decisions <= DECISIONS_MAX);
+        let large = facts("/large", &none, &[0]);
+        for _ in 0..3 {
+            let decision = effects("x");
+            memo.keep(
+                (&hooks, &large),
+                &read(&["path"]),
+                (&decision, DECISIONS_BYTES_MAX / 2),
+                (now, Duration::from_secs(9)),
+            );
+        }
+        assert!(memo.bytes <= DECISIONS_BYTES_MAX && memo.decisions == 1);
         assert!(memo.find(&hooks, &facts("/5", &none, &[0]), now).is_none());
     }
 }

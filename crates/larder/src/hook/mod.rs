@@ -7,118 +7,231 @@ pub mod decision;
 pub mod frame;
 mod line;
 mod memo;
+mod note;
+mod trouble;
 
-pub use decision::{AnswerEffects, RequestEffects, ScriptAnswer, ScriptFailure, change_fields};
-pub use frame::{CallFacts, Stage};
+pub use crate::mount::Stage;
+pub use decision::{
+    FetchedEffects, FoundEffects, RequestEffects, RespondEffects, ScriptAnswer, ScriptFailure, change_fields,
+};
+pub use frame::{CallFacts, HitFacts};
+pub use note::HookNote;
+pub use trouble::{CallTrouble, report};
 
-use crate::mount::{Hooks, MountState, MountTrouble};
+use crate::mount::{Asked, Hooks, MountState};
+use decision::Failed;
 use frame::ReplyBody;
+use larder_wire::reading::Reading;
+use larder_wire::{Fields, RequestHead, Url};
 use line::{Line, NoReply};
 use memo::Memo;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 /// How often a call may be made when processes end before they have begun with it.
 const TRIES_MAX: usize = 3;
 
+/// How often hooks are looked up anew when their processes are replaced meanwhile.
+const LOOKS_MAX: usize = 3;
+
+/// How long a request or an answer waits for hooks that are being loaded.
+pub const LOAD_WAIT: Duration = Duration::from_secs(10);
+
 /// The connections of one worker to processes of hooks, and the decisions that it remembers.
 #[derive(Default)]
 pub struct HookLines {
     lines: RefCell<HashMap<u64, Rc<Line>>>,
-    memo: RefCell<Memo>,
+    requests: RefCell<Memo<Decided<RequestEffects>>>,
+    found: RefCell<Memo<Decided<FoundEffects>>>,
+    fetched: RefCell<Memo<Decided<FetchedEffects>>>,
+    answers: RefCell<Memo<Decided<RespondEffects>>>,
 }
 
-/// A call that came to nothing, and why; for the log, the record and, as far as it says nothing of the script, the client.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CallTrouble {
-    /// A hook raised an exception, or decided what can't be done.
-    Failed(ScriptFailure),
-    /// A hook took too long; its process is ended.
-    Late,
-    /// The process ended while a hook ran.
-    Ended,
-    /// The hooks can't be loaded.
-    NotLoaded(String),
-    /// No process had room in time.
-    Busy,
-    /// The request is too large for a call.
-    TooLarge,
+/// The decisions of hooks at one stage.
+pub trait Effects: Sized {
+    /// When these hooks are called.
+    const STAGE: Stage;
+
+    /// Reads a decision, and the facts that the hooks looked at.
+    fn read(json: &[u8]) -> Result<(Self, Vec<String>), ScriptFailure>;
+
+    /// The decisions that a worker remembers.
+    fn memo(lines: &HookLines) -> &RefCell<Memo<Decided<Self>>>;
+
+    /// The hook that decided or changed last, and its line.
+    fn by(&self) -> Option<(u16, u32)>;
+
+    /// Their work, in words.
+    fn words(&self) -> Vec<String>;
+
+    /// Bytes that they hold, about.
+    fn bytes(&self) -> usize;
 }
 
-impl CallTrouble {
-    /// Hooks that are not loaded.
-    pub fn of_load(trouble: MountTrouble) -> CallTrouble {
-        match trouble {
-            MountTrouble::Failed(why) => CallTrouble::NotLoaded(why),
-            MountTrouble::Starting | MountTrouble::Busy => CallTrouble::Busy,
-        }
-    }
+macro_rules! effects {
+    ($($kind:ident $stage:ident $read:ident $memo:ident,)*) => {$(
+        impl Effects for $kind {
+            const STAGE: Stage = Stage::$stage;
 
-    /// The word of logs and pages.
-    pub fn as_str(&self) -> &'static str {
-        match self {
-            CallTrouble::Failed(_) => "hook-failed",
-            CallTrouble::Late => "hook-late",
-            CallTrouble::Ended => "hook-ended",
-            CallTrouble::NotLoaded(_) => "hook-not-loaded",
-            CallTrouble::Busy => "hook-busy",
-            CallTrouble::TooLarge => "hook-too-large",
-        }
-    }
+            fn read(json: &[u8]) -> Result<($kind, Vec<String>), ScriptFailure> {
+                decision::$read(json)
+            }
 
-    /// The status for a client whose request is denied because of it.
-    pub fn status(&self) -> u16 {
-        match self {
-            CallTrouble::Late => 504,
-            CallTrouble::Busy => 503,
-            CallTrouble::TooLarge => 431,
-            _ => 500,
+            fn memo(lines: &HookLines) -> &RefCell<Memo<Decided<$kind>>> {
+                &lines.$memo
+            }
+
+            fn by(&self) -> Option<(u16, u32)> {
+                self.by
+            }
+
+            fn words(&self) -> Vec<String> {
+                self.words()
+            }
+
+            fn bytes(&self) -> usize {
+                self.bytes()
+            }
         }
+    )*};
+}
+
+effects! {
+    RequestEffects Request of_request requests,
+    FoundEffects Found of_found found,
+    FetchedEffects Fetched of_fetched fetched,
+    RespondEffects Respond of_respond answers,
+}
+
+/// A decision of hooks, and how it came about.
+#[derive(Debug)]
+pub struct Decided<E> {
+    /// The decision.
+    pub effects: Rc<E>,
+    /// A note of it for the log and for explanations.
+    pub note: HookNote,
+}
+
+impl<E> Clone for Decided<E> {
+    fn clone(&self) -> Decided<E> {
+        Decided { effects: Rc::clone(&self.effects), note: self.note.clone() }
+    }
+}
+
+/// An answer about which hooks are asked.
+pub struct AnswerFacts<'a> {
+    /// The request, as `request` hooks have left it.
+    pub request: &'a RequestHead,
+    /// Its URL, as they have left it.
+    pub url: &'a Url,
+    /// The client.
+    pub client: IpAddr,
+    /// The name of the request.
+    pub name: &'a str,
+    /// The status and the fields of the answer.
+    pub answer: (u16, &'a Fields),
+    /// The facts about the stored response, at the stage `found`.
+    pub hit: Option<&'a HitFacts>,
+}
+
+/// The path of a URL as an origin may read it; `None` where readers disagree.
+pub fn read_path(path: &str) -> Option<String> {
+    match Reading::of(path) {
+        Reading::Path(read) => Some(String::from_utf8_lossy(&read).into_owned()),
+        Reading::Climbs | Reading::Unreadable => None,
     }
 }
 
 impl HookLines {
-    /// A remembered decision about a request.
-    pub fn remembered(&self, hooks: &Arc<Hooks>, facts: &CallFacts<'_>) -> Option<Rc<RequestEffects>> {
-        self.memo.borrow().find(hooks, facts, Instant::now())
+    /// A remembered decision.
+    pub fn remembered<E: Effects>(&self, hooks: &Arc<Hooks>, facts: &CallFacts<'_>) -> Option<Decided<E>> {
+        hooks.remember(facts.hooks)?;
+        E::memo(self).borrow().find(hooks, facts, Instant::now())
     }
 
-    /// Asks hooks about a request. `hooks` are those whose places the facts name; `None` where another generation serves by
-    /// now, so that the filters have to be asked anew.
-    pub async fn ask(
+    /// Asks hooks about a request or an answer. `hooks` are those whose places the facts name; `None` where another generation
+    /// serves by now, so that the filters have to be asked anew.
+    pub async fn ask<E: Effects>(
         &self,
         (mount, hooks): (&Arc<MountState>, &Arc<Hooks>),
         facts: &CallFacts<'_>,
-    ) -> Option<Result<Rc<RequestEffects>, CallTrouble>> {
-        let (effects, read) = match self.call(mount, hooks, facts).await? {
-            Ok(json) => match decision::of_request(&json) {
-                Ok(decided) => decided,
-                Err(failure) => return Some(Err(CallTrouble::Failed(failure))),
-            },
-            Err(trouble) => return Some(Err(trouble)),
-        };
-        let effects = Rc::new(effects);
-        if let Some(time) = hooks.remember(facts.hooks) {
-            self.memo.borrow_mut().keep((hooks, facts), &read, &effects, (Instant::now(), time));
-        }
-        Some(Ok(effects))
-    }
-
-    /// Asks hooks about an origin's answer.
-    pub async fn ask_of_answer(
-        &self,
-        (mount, hooks): (&Arc<MountState>, &Arc<Hooks>),
-        facts: &CallFacts<'_>,
-    ) -> Option<Result<AnswerEffects, CallTrouble>> {
-        Some(match self.call(mount, hooks, facts).await? {
-            Ok(json) => decision::of_answer(&json).map_err(CallTrouble::Failed),
+    ) -> Option<Result<Decided<E>, CallTrouble>> {
+        let began = Instant::now();
+        let read = match self.call(mount, hooks, facts).await? {
+            Ok(json) => E::read(&json).map_err(CallTrouble::Failed),
             Err(trouble) => Err(trouble),
-        })
+        };
+        let (effects, read) = match read {
+            Ok(decided) => decided,
+            Err(trouble) => {
+                report(mount, (hooks, facts), &trouble);
+                return Some(Err(trouble));
+            }
+        };
+        let note = HookNote::begin(E::STAGE, hooks, facts.hooks).by(hooks, effects.by(), &effects.words());
+        let (bytes, now) = (effects.bytes(), Instant::now());
+        let decided = Decided { effects: Rc::new(effects), note };
+        if let Some(time) = hooks.remember(facts.hooks) {
+            let note = HookNote { remembered: true, ..decided.note.clone() };
+            let kept = Decided { effects: Rc::clone(&decided.effects), note };
+            E::memo(self).borrow_mut().keep((hooks, facts), &read, (&kept, bytes), (now, time));
+        }
+        Some(Ok(Decided { note: decided.note.took(now - began), ..decided }))
+    }
+
+    /// Asks the hooks of a stage about an answer; `None` where no filter lets it through.
+    pub async fn ask_about<E: Effects>(
+        &self,
+        mount: &Arc<MountState>,
+        about: &AnswerFacts<'_>,
+    ) -> Result<Option<Decided<E>>, CallTrouble> {
+        let AnswerFacts { request, url, client, name, answer, hit } = *about;
+        let path = url.path.split('?').next().unwrap_or_default();
+        let read = read_path(path);
+        let method = request.method.as_str();
+        for _ in 0..LOOKS_MAX {
+            let Some(hooks) = mount.hooks() else {
+                mount.ready(LOAD_WAIT).await.map_err(CallTrouble::of_load)?;
+                continue;
+            };
+            let called = hooks.called_for(&Asked {
+                stage: E::STAGE,
+                method,
+                host: &url.host,
+                paths: [Some(path), read.as_deref()],
+                fields: &request.fields,
+                status: Some(answer.0),
+            });
+            if called.is_empty() {
+                return Ok(None);
+            }
+            let facts = CallFacts {
+                stage: E::STAGE,
+                hooks: &called,
+                method,
+                scheme: url.scheme,
+                host: url.host.as_str(),
+                port: url.port,
+                path_and_query: &url.path,
+                client,
+                name,
+                fields: &request.fields,
+                answer: Some(answer),
+                hit,
+            };
+            if let Some(decided) = self.remembered(&hooks, &facts) {
+                return Ok(Some(decided));
+            }
+            if let Some(decided) = self.ask((mount, &hooks), &facts).await {
+                return decided.map(Some);
+            }
+        }
+        Err(CallTrouble::Busy)
     }
 
     /// The JSON of the decision. A process that ends before it has begun with the call leaves it to another one.
@@ -143,21 +256,19 @@ impl HookLines {
             let process = lease.process().number;
             let line = self.line_to(&lease, call_time);
             let Some(receiver) = line.call(facts, lease) else { return Some(Err(CallTrouble::TooLarge)) };
-            let trouble = match timeout(deadline.saturating_duration_since(Instant::now()), receiver).await {
-                Err(_) => CallTrouble::Busy,
-                Ok(Ok(Ok(ReplyBody::GoOn(json) | ReplyBody::Decision(json)))) => return Some(Ok(json)),
-                Ok(Ok(Ok(ReplyBody::Failed(json)))) => CallTrouble::Failed(decision::of_failure(&json)),
+            return Some(match timeout(deadline.saturating_duration_since(Instant::now()), receiver).await {
+                Err(_) => Err(CallTrouble::Busy),
+                Ok(Ok(Ok(ReplyBody::GoOn(json) | ReplyBody::Decision(json)))) => Ok(json),
+                Ok(Ok(Ok(ReplyBody::Failed(json)))) => Err(match decision::of_failure(&json) {
+                    Failed::Raised(failure) => CallTrouble::Failed(failure),
+                    Failed::Ambiguous(cookie) => CallTrouble::Ambiguous(cookie),
+                }),
                 Ok(Ok(Err(NoReply::NotBegun | NoReply::Refused)) | Err(_)) => continue,
-                Ok(Ok(Err(NoReply::Late))) => CallTrouble::Late,
+                Ok(Ok(Err(NoReply::Late))) => Err(CallTrouble::Late),
                 // A process whose place another generation has taken closes its connections when it has answered.
                 Ok(Ok(Err(NoReply::Ended))) if !mount.processes().iter().any(|one| one.number == process) => continue,
-                Ok(Ok(Err(NoReply::Ended))) => CallTrouble::Ended,
-            };
-            if !matches!(trouble, CallTrouble::Failed(_)) {
-                // An exception is reported by the process, and counted by that.
-                mount.counts.errors.fetch_add(1, Ordering::Relaxed);
-            }
-            return Some(Err(trouble));
+                Ok(Ok(Err(NoReply::Ended))) => Err(CallTrouble::Ended),
+            });
         }
         Some(Err(CallTrouble::Ended))
     }

@@ -1,7 +1,7 @@
 //! A record as a line of text.
 
 use crate::config::{LogField, LogFormat, Part};
-use crate::record::{Cause, Id, Names, Outcome, Record};
+use crate::record::{Cause, HookTrail, Id, Names, Outcome, Record};
 use larder_wire::date::Stamp;
 use larder_wire::{Version, encode};
 use std::cell::{Cell, RefCell};
@@ -93,6 +93,11 @@ fn value(record: &Record, field: LogField) -> Value<'_> {
         LogField::Complete => Value::Flag(record.complete),
         LogField::Micros => Value::Number(record.micros()),
         LogField::Millis => Value::Number(record.micros() / 1000),
+        LogField::Hook
+        | LogField::HookScript
+        | LogField::HookLine
+        | LogField::HookMicros
+        | LogField::HookRemembered => record.hooks().map_or(Value::Nothing, |hooks| value_of_hooks(hooks, field)),
         // The caller writes these two: it has the names, and the date of the line before.
         LogField::Id | LogField::Date => Value::Nothing,
         LogField::SquidCode => Value::Text(squid_code(record)),
@@ -100,6 +105,18 @@ fn value(record: &Record, field: LogField) -> Value<'_> {
             let (word, host) = squid_from(record);
             Value::Pair(word, host)
         }
+    }
+}
+
+fn value_of_hooks(hooks: &HookTrail, field: LogField) -> Value<'_> {
+    let Some(note) = hooks.last_work() else { return Value::Nothing };
+    match field {
+        LogField::Hook => text(&note.place.name),
+        LogField::HookScript => text(&note.place.script),
+        LogField::HookLine => Value::Number(note.line.into()),
+        LogField::HookMicros => Value::Number(hooks.micros()),
+        LogField::HookRemembered => Value::Flag(hooks.is_remembered()),
+        _ => Value::Nothing,
     }
 }
 
@@ -160,7 +177,7 @@ fn combined(record: &Record, before: &Before, out: &mut Vec<u8>) {
     encode::decimal(out, record.status.into());
     out.push(b' ');
     encode::decimal(out, record.bytes);
-    match record.texts {
+    match record.extras {
         None => out.extend_from_slice(b" \"-\" \"-\" "),
         Some(_) => {
             out.extend_from_slice(b" \"");
@@ -224,8 +241,13 @@ fn squid_from(record: &Record) -> (&'static str, &str) {
 
 fn json(record: &Record, names: &Names, out: &mut Vec<u8>) {
     let derived = [LogField::Date, LogField::Host, LogField::Millis, LogField::SquidCode, LogField::SquidFrom];
+    // Few requests meet hooks, and lines of all others would be longer by a fifth.
+    let of_hooks =
+        [LogField::Hook, LogField::HookScript, LogField::HookLine, LogField::HookMicros, LogField::HookRemembered];
+    let is_left_out =
+        |field: &LogField| derived.contains(field) || record.hooks().is_none() && of_hooks.contains(field);
     let mut before = b'{';
-    for &field in LogField::ALL.iter().filter(|field| !derived.contains(field)) {
+    for &field in LogField::ALL.iter().filter(|field| !is_left_out(field)) {
         out.push(before);
         let _ = write!(out, "\"{}\":", field.as_str());
         let says = match field {
@@ -281,6 +303,8 @@ fn clf_date(stamp: Stamp) -> Date {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hook::HookNote;
+    use crate::mount::{HookPlace, Hooks, Stage};
     use crate::page::Page;
     use crate::record::{LogTexts, Number};
     use std::time::Duration;
@@ -291,11 +315,8 @@ mod tests {
         record.at = Duration::new(784_111_777, 123_456_000);
         record.method = Some(larder_wire::Method::Get);
         record.url = "http://www.example.org:8080/a?b".to_owned();
-        record.texts = Some(Box::new(LogTexts {
-            agent: Some("a \"b\"\n".into()),
-            content_type: Some("text/html".into()),
-            ..LogTexts::default()
-        }));
+        record.extras.get_or_insert_default().texts =
+            LogTexts { agent: Some("a \"b\"\n".into()), content_type: Some("text/html".into()), ..LogTexts::default() };
         record.bytes = 1234;
         record.outcome = Outcome::Miss(Cause::Uri);
         record
@@ -330,6 +351,25 @@ mod tests {
     }
 
     #[test]
+    fn hooks_are_named_where_they_were_asked() {
+        let mut record = record();
+        let format = "{hook} {hook_script}:{hook_line} {hook_micros} {hook_remembered}";
+        assert_eq!(line(&record, format), "- -:- - -\n");
+        let of = |record: &Record| serde_json::from_str::<serde_json::Value>(&line(record, "json")).unwrap();
+        assert_eq!(of(&record).get("hook"), None);
+        let place = HookPlace { name: "cart".to_owned(), script: "policy.py".to_owned(), line: 3 };
+        let note = HookNote::begin(Stage::Request, &Hooks::default(), &[]).did("key \"a\"");
+        record.note_hook(HookNote { place: place.into(), line: 5, micros: 70, ..note });
+        assert_eq!(line(&record, format), "cart policy.py:5 70 false\n");
+        let json = of(&record);
+        assert_eq!(
+            (&json["hook"], &json["hook_script"], &json["hook_line"]),
+            (&"cart".into(), &"policy.py".into(), &5.into())
+        );
+        assert_eq!((&json["hook_micros"], &json["hook_remembered"]), (&70.into(), &false.into()));
+    }
+
+    #[test]
     fn an_origin_cannot_add_columns_or_lines() {
         let mut record = record();
         for (kind, wanted) in [
@@ -338,7 +378,7 @@ mod tests {
             (" a", " -\n"),
             ("a\u{9b}\nb", " a\\x9b\\x0ab\n"),
         ] {
-            record.texts.as_mut().unwrap().content_type = Some(kind.into());
+            record.extras.as_mut().unwrap().texts.content_type = Some(kind.into());
             let line = line(&record, "squid");
             assert!(line.ends_with(wanted) && line.lines().count() == 1, "{line}");
         }

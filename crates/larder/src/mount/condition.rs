@@ -59,7 +59,8 @@ mod tests {
     fn an_application_loads_serves_fails_and_goes_on_in_its_old_version() {
         let name = "wsgi:app:application";
         let application = Application::parse(name).unwrap();
-        let mount = Mount { host: Host::local(name), application, python: Arc::new(Python::default()) };
+        let mount =
+            Mount { host: Host::local(name), application, python: Arc::new(Python::default()), routes: Vec::new() };
         let state = Mounts::default().add(Arc::new(mount));
         assert_eq!(state.condition(), Condition::Loading);
         state.load_failed(FailedLoad { traceback: "T".to_owned(), ..FailedLoad::default() });

@@ -3,7 +3,45 @@
 use crate::config::{HostPattern, PathPattern};
 use larder_wire::{Fields, Host};
 use serde::Deserialize;
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
+
+/// When hooks are called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stage {
+    /// After the rules, before the key is made.
+    Request,
+    /// When a stored response is about to be used.
+    Found,
+    /// Before the caching rules see the head of an origin's answer.
+    Fetched,
+    /// Before an answer goes to its client.
+    Respond,
+}
+
+impl Stage {
+    /// All stages, in the order in which a request meets them.
+    pub const ALL: [Stage; 4] = [Stage::Request, Stage::Found, Stage::Fetched, Stage::Respond];
+
+    /// The word of the wire, the log and the pages.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Stage::Request => "request",
+            Stage::Found => "found",
+            Stage::Fetched => "fetched",
+            Stage::Respond => "respond",
+        }
+    }
+
+    /// The stage of a decorator.
+    fn of_decorator(name: &str) -> Option<Stage> {
+        match name {
+            "page" => Some(Stage::Request),
+            name => Stage::ALL.into_iter().find(|stage| stage.as_str() == name),
+        }
+    }
+}
 
 /// A hook as its process declares it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -29,13 +67,40 @@ pub struct Declared {
     remember_ms: Option<u64>,
 }
 
+/// A route that a file of hooks names in so many words.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct NamedRoute {
+    name: String,
+    #[serde(default)]
+    file: String,
+    #[serde(default)]
+    line: u32,
+}
+
+/// Where a hook stands; shown as `cart (policy.py:12)`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HookPlace {
+    /// The name of the function.
+    pub name: String,
+    /// The name of its file.
+    pub script: String,
+    /// The line where it begins.
+    pub line: u32,
+}
+
+impl fmt::Display for HookPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}:{})", self.name, self.script, self.line)
+    }
+}
+
 /// A hook: when it is called.
 #[derive(Clone, Debug)]
 pub struct Hook {
-    /// For an answer, and not for a request.
-    pub is_of_answers: bool,
-    /// Where it stands, for people: `cart (policy.py:12)`.
-    pub place: String,
+    /// When it is called.
+    pub stage: Stage,
+    /// Where it stands.
+    pub place: Arc<HookPlace>,
     hosts: Vec<HostPattern>,
     paths: Vec<PathPattern>,
     methods: Vec<String>,
@@ -51,43 +116,48 @@ const REMEMBER_MAX: Duration = Duration::from_secs(86_400);
 impl Hook {
     /// A hook by its declaration; the error is for the author of the script.
     pub fn of(declared: &Declared) -> Result<Hook, String> {
-        let is_of_answers = match declared.stage.as_str() {
-            "request" | "page" => false,
-            "fetched" => true,
-            other => return Err(format!("there is no stage {other:?}")),
-        };
-        let file = declared.file.rsplit('/').next().unwrap_or_default();
-        let place = format!("{} ({file}:{})", declared.name, declared.line);
+        let stage = Stage::of_decorator(&declared.stage);
+        let stage = stage.ok_or_else(|| format!("there is no stage {:?}", declared.stage))?;
+        let script = file_name(&declared.file).to_owned();
+        let place = HookPlace { name: declared.name.clone(), script, line: declared.line };
         let wrong = |what: &str, text: &str| format!("{place}: {text:?} is no {what}");
         let hosts = declared.hosts.iter().map(|text| HostPattern::parse(text).ok_or_else(|| wrong("host", text)));
         let paths =
             declared.paths.iter().map(|text| PathPattern::parse(text).ok_or_else(|| wrong("path pattern", text)));
         Ok(Hook {
-            is_of_answers,
+            stage,
             hosts: hosts.collect::<Result<_, _>>()?,
             paths: paths.collect::<Result<_, _>>()?,
             methods: declared.methods.clone(),
             statuses: declared.statuses.clone(),
             fields: declared.fields.clone(),
             remember: declared.remember_ms.map(Duration::from_millis).map(|time| time.min(REMEMBER_MAX)),
-            place,
+            place: Arc::new(place),
         })
     }
 
-    /// Whether the filter lets this request, or an answer with this status to it, through.
+    /// Whether the filter lets this request, or an answer with this status to it, through. An answer whose status is not known
+    /// yet may be let through.
     pub fn takes(&self, asked: &Asked<'_>) -> bool {
-        self.is_of_answers == asked.status.is_some()
+        self.stage == asked.stage
             && (self.methods.is_empty() || self.methods.iter().any(|method| method == asked.method))
             && (self.hosts.is_empty() || self.hosts.iter().any(|host| host.matches(asked.host)))
             && (self.paths.is_empty()
                 || self.paths.iter().any(|path| asked.paths.iter().flatten().any(|asked| path.matches(asked))))
             && (self.fields.is_empty() || self.fields.iter().any(|field| asked.fields.contains(field)))
-            && (self.statuses.is_empty() || asked.status.is_some_and(|status| self.statuses.contains(&status)))
+            && (self.statuses.is_empty() || asked.status.is_none_or(|status| self.statuses.contains(&status)))
     }
 }
 
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
+}
+
 /// The facts that filters look at.
+#[derive(Clone, Copy)]
 pub struct Asked<'a> {
+    /// When the hooks would be called.
+    pub stage: Stage,
     /// The method.
     pub method: &'a str,
     /// The host.
@@ -97,13 +167,17 @@ pub struct Asked<'a> {
     pub paths: [Option<&'a str>; 2],
     /// The fields of the request.
     pub fields: &'a Fields,
-    /// The status of the answer, for hooks of answers.
+    /// The status of the answer, where there is one.
     pub status: Option<u16>,
 }
 
 /// The hooks of one generation of processes, in the order in which they run.
 #[derive(Debug, Default)]
-pub struct Hooks(Vec<Hook>);
+pub struct Hooks {
+    list: Vec<Hook>,
+    /// Which stages have any, in the order of [`Stage::ALL`].
+    stages: [bool; Stage::ALL.len()],
+}
 
 impl Hooks {
     /// The hooks that a process declares.
@@ -113,23 +187,41 @@ impl Hooks {
         if declared.len() > HOOKS_MAX {
             return Err(format!("{} hooks are more than {HOOKS_MAX}", declared.len()));
         }
-        declared.iter().map(Hook::of).collect::<Result<_, _>>().map(Hooks)
+        let list = declared.iter().map(Hook::of).collect::<Result<Vec<_>, _>>()?;
+        let stages = Stage::ALL.map(|stage| list.iter().any(|hook| hook.stage == stage));
+        Ok(Hooks { list, stages })
+    }
+
+    /// Refuses routes that no site with these hooks has; a name that a hook makes as it runs is looked up at the request.
+    pub fn check_routes(named: &[NamedRoute], known: &[String]) -> Result<(), String> {
+        let Some(unknown) = named.iter().find(|route| !known.contains(&route.name)) else { return Ok(()) };
+        let (file, line) = (file_name(&unknown.file), unknown.line);
+        let known = match known {
+            [] => "no site with these hooks has a [[site.route]]".to_owned(),
+            known => format!("the sites with these hooks have {}", known.join(", ")),
+        };
+        Err(format!("{file}:{line}: there is no route {:?}: {known}", unknown.name))
     }
 
     /// The places of those that are called for a request or an answer.
     pub fn called_for(&self, asked: &Asked<'_>) -> Vec<u16> {
-        let called = (0_u16..).zip(&self.0).filter(|(_, hook)| hook.takes(asked));
+        let called = (0_u16..).zip(&self.list).filter(|(_, hook)| hook.takes(asked));
         called.map(|(place, _)| place).collect()
     }
 
+    /// Whether any of them is called for a request or an answer.
+    pub fn takes(&self, asked: &Asked<'_>) -> bool {
+        self.has(asked.stage) && self.list.iter().any(|hook| hook.takes(asked))
+    }
+
     /// Whether any of them is for this stage.
-    pub fn has(&self, of_answers: bool) -> bool {
-        self.0.iter().any(|hook| hook.is_of_answers == of_answers)
+    pub fn has(&self, stage: Stage) -> bool {
+        self.stages[stage as usize]
     }
 
     /// The hook at this place.
     pub fn at(&self, place: u16) -> Option<&Hook> {
-        self.0.get(usize::from(place))
+        self.list.get(usize::from(place))
     }
 
     /// How long a decision of these hooks together may be remembered: `None` where one of them says nothing of it.

@@ -145,7 +145,8 @@ mod tests {
     fn state() -> Arc<MountState> {
         let name = "wsgi:app:application";
         let application = Application::parse(name).unwrap();
-        let mount = Mount { host: Host::local(name), application, python: Arc::new(Python::default()) };
+        let mount =
+            Mount { host: Host::local(name), application, python: Arc::new(Python::default()), routes: Vec::new() };
         Mounts::default().add(Arc::new(mount))
     }
 

@@ -9,7 +9,7 @@ mod spool;
 mod stream;
 
 pub use condition::Condition;
-pub use hooks::{Asked, Declared, Hook, Hooks};
+pub use hooks::{Asked, Declared, Hook, HookPlace, Hooks, NamedRoute, Stage};
 pub use lease::{MountTrouble, ProcessLease};
 pub use spool::{BufferBudget, FILE_EXTENSION, Spool};
 pub use stream::{MountStream, connect_socket};

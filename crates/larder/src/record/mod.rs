@@ -2,6 +2,7 @@
 //! the same words.
 
 mod cause;
+mod hooks;
 mod measures;
 mod number;
 mod ring;
@@ -10,6 +11,7 @@ mod run_hosts;
 mod trail;
 
 pub use cause::Cause;
+pub use hooks::HookTrail;
 pub use measures::{BOUNDS_MICROS, CLASSES, Count, Measures, Sums as OutcomeSums};
 pub use number::{Id, Names, Number};
 pub use ring::{Query, RECORD_BYTES_MAX, Ring, shortened};
@@ -19,6 +21,7 @@ pub use trail::{Detail, Fetches, Keeping, Notes, Parallel, ParallelLimit, Peer, 
 
 use crate::clock::{self, Carried};
 use crate::config::TextsLogged;
+use crate::hook::HookNote;
 use crate::page::Page;
 use crate::sampling::Sampled;
 use larder_wire::date::Stamp;
@@ -114,6 +117,15 @@ pub struct LogTexts {
     pub content_type: Option<Box<str>>,
 }
 
+/// Facts that few records have, in an allocation of their own.
+#[derive(Debug, Default)]
+pub struct Extras {
+    /// Texts for the access log alone.
+    pub texts: LogTexts,
+    /// The work of hooks on the request.
+    pub hooks: HookTrail,
+}
+
 /// The facts about one request when it is over.
 #[derive(Debug)]
 pub struct Record {
@@ -129,8 +141,8 @@ pub struct Record {
     pub url: String,
     /// The client's version.
     pub version: Version,
-    /// Texts for the access log alone.
-    pub texts: Option<Box<LogTexts>>,
+    /// Facts that few records have.
+    pub extras: Option<Box<Extras>>,
     /// The status of the answer.
     pub status: u16,
     /// Body bytes that were handed to the client's socket.
@@ -185,7 +197,7 @@ impl Record {
             method: Some(request.method.clone()),
             url,
             version: request.version,
-            texts: None,
+            extras: None,
             status: 0,
             bytes: 0,
             outcome: UNDECIDED,
@@ -209,7 +221,7 @@ impl Record {
             let text = |name| request.fields.text(name).map(Box::from);
             let (referer, agent) = (text("Referer"), text("User-Agent"));
             if referer.is_some() || agent.is_some() {
-                record.texts = Some(Box::new(LogTexts { referer, agent, content_type: None }));
+                record.extras.get_or_insert_default().texts = LogTexts { referer, agent, content_type: None };
             }
         }
         record
@@ -230,7 +242,7 @@ impl Record {
             method: None,
             url: String::new(),
             version: Version::Http11,
-            texts: None,
+            extras: None,
             status: 0,
             bytes: 0,
             outcome: Outcome::Own(word),
@@ -250,7 +262,7 @@ impl Record {
         if self.readers.logged.is_some_and(|texts| texts.of_answer)
             && let Some(text) = head.fields.text("Content-Type").and_then(|text| text.split(';').next())
         {
-            self.texts.get_or_insert_default().content_type = Some(text.into());
+            self.extras.get_or_insert_default().texts.content_type = Some(text.into());
         }
     }
 
@@ -321,6 +333,18 @@ impl Record {
         }
     }
 
+    /// Notes the work of hooks, where a reader needs it.
+    pub fn note_hook(&mut self, note: HookNote) {
+        if self.is_read() {
+            self.extras.get_or_insert_default().hooks.push(note);
+        }
+    }
+
+    /// The work of hooks on it, where any were asked.
+    pub fn hooks(&self) -> Option<&HookTrail> {
+        self.extras.as_deref().map(|extras| &extras.hooks).filter(|hooks| !hooks.is_empty())
+    }
+
     /// Notes for a fetch that begins.
     pub fn notes(&mut self) -> Rc<Notes> {
         let notes = self.detail().map(|detail| detail.fetches.notes()).unwrap_or_default();
@@ -343,13 +367,14 @@ impl Record {
             + method.map_or(0, |method| method.as_str().len())
             + self.sampled.as_ref().map_or(0, |_| size_of::<Sampled>())
             + self.trail.count_bytes()
+            + self.extras.as_ref().map_or(0, |extras| size_of::<Extras>() + extras.hooks.count_bytes())
             + self.detail.as_ref().map_or(0, |detail| detail.count_bytes())
             + self.blank.as_ref().map_or(0, |_| Detail::BLANK_BYTES)
     }
 
     /// A text for the log, where it was copied.
     pub fn text(&self, which: impl FnOnce(&LogTexts) -> Option<&str>) -> Option<&str> {
-        self.texts.as_deref().and_then(which)
+        self.extras.as_deref().and_then(|extras| which(&extras.texts))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The last requests of a worker. No other thread touches it: the admin side sends the worker a question.
 
-use super::{Number, Record};
+use super::{LogTexts, Number, Record};
 use crate::prefetch::prefetch;
 use larder_cache::key::Key;
 use larder_wire::Method;
@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 const TEXT_BYTES_MAX: usize = 1_024;
 
 /// The largest size of a kept record, whatever clients and origins send.
-pub const RECORD_BYTES_MAX: usize = 8_000;
+pub const RECORD_BYTES_MAX: usize = 9_000;
 
 /// The mean size of all records at most, per record that may be kept: where records are longer, fewer are kept. A usual
 /// one has a few hundred bytes.
@@ -100,7 +100,11 @@ impl Ring {
     /// Cuts every text of a record whose length a client or an origin chose, so that a record takes at most
     /// [`RECORD_BYTES_MAX`]. The only place where that is done: a new text in a record is cut here too.
     fn bound(&self, record: &mut Record) {
-        record.texts = None;
+        record.extras = record.extras.take().filter(|extras| !extras.hooks.is_empty());
+        if let Some(extras) = &mut record.extras {
+            extras.texts = LogTexts::default();
+            extras.hooks.bound(self.query.get());
+        }
         if self.query.get() == Query::Hidden {
             record.url = without_values(&record.url);
         }
@@ -216,6 +220,8 @@ fn without_values(url: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hook::HookNote;
+    use crate::mount::{Hooks, Stage};
     use crate::page::Page;
     use crate::record::{Cause, Detail, Fetches, Variant};
     use std::rc::Rc;
@@ -297,6 +303,9 @@ mod tests {
             trouble: Some(long.as_str().into()),
             ..Detail::default()
         }));
+        for _ in 0..100 {
+            record.note_hook(HookNote::begin(Stage::Request, &Hooks::default(), &[]).did(&long).asks_for(&long));
+        }
         record
     }
 

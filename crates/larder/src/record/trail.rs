@@ -5,6 +5,7 @@ use super::ring::beginning;
 use super::{Cause, Number};
 use crate::clock;
 use crate::digest::DigestSource;
+use crate::hook::HookNote;
 use crate::prefetch::prefetch;
 use crate::sampling::Sampled;
 use larder_cache::cache::{Fate, Peek, Whole};
@@ -358,8 +359,8 @@ pub struct Notes {
     pub portal: Cell<bool>,
     /// The store rule that said something of the answer's lifetime.
     pub store_rule: RefCell<Option<Box<str>>>,
-    /// The work of hooks on the answer, in words.
-    pub by_hook: RefCell<Option<Box<str>>>,
+    /// The work of hooks on the answer.
+    pub by_hook: RefCell<Option<Box<HookNote>>>,
 }
 
 /// How several range requests brought one download.

@@ -141,6 +141,7 @@ impl<'a> Side<'a> {
             Verdict::Purge(_) => "purge",
             Verdict::Tunnel(..) => "tunnel",
             Verdict::Answer(page) => page.word,
+            Verdict::Hooked(answer) => answer.page.word,
             Verdict::Manager(_) => "manager",
             Verdict::Echo => "trace",
             Verdict::Needs(_) => "needs a fact",

@@ -1,15 +1,16 @@
 //! A request that the rules allow: its URL, the route to its origin, its key in the store.
 
-use super::by_hook::ByHook;
+use super::by_hook::{ByHook, HookedBy};
 use super::by_rule::{ByRule, KeyByRule};
 use super::credential::Credential;
 use crate::config::{HostHeader, Mirror, SiteOrigin};
+use crate::hook::HookNote;
 use crate::package_index::IndexFormat;
 use crate::reach::Asker;
 use crate::record::Rule;
 use crate::upstream::Origin;
 use larder_cache::cache::Cache;
-use larder_wire::{Host, RequestHead, Url};
+use larder_wire::{RequestHead, Url};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -26,8 +27,10 @@ pub struct Ask {
     pub by_rule: Option<Box<ByRule>>,
     /// The work of hooks on it, where there is any.
     pub by_hook: Option<Box<ByHook>>,
+    /// A note of the work of `request` hooks, where any was called.
+    pub hook_note: Option<Box<HookNote>>,
     /// The processes of the site's hooks, which are asked about its answers too.
-    pub hooked_by: Option<Host>,
+    pub hooked_by: Option<Box<HookedBy>>,
     /// The container registry whose tokens and redirects Larder itself looks after.
     pub registry: Option<Arc<Mirror>>,
 }
@@ -136,10 +139,37 @@ impl Ask {
         self.by_hook.as_ref().is_some_and(|hook| !hook.effects.set.is_empty() || !hook.effects.remove.is_empty())
     }
 
-    /// The work of store rules and hooks, in words.
+    /// Whether hooks have to be waited for once more before an answer can go out, or have changed fields of the request: then a
+    /// stored response is not handed over at once.
+    pub fn waits_for_hooks(&self) -> bool {
+        self.hooked_by
+            .as_ref()
+            .is_some_and(|hooked| hooked.at_found || hooked.at_respond || self.passes() || self.has_changed_fields())
+    }
+
+    /// Whether hooks are asked about a stored response that is about to be used.
+    pub fn asks_found(&self) -> bool {
+        self.hooked_by.as_ref().is_some_and(|hooked| hooked.at_found)
+    }
+
+    /// The URL as its client asked for it: hooks may have asked for another one.
+    pub fn client_url(&self) -> &Url {
+        self.by_hook.as_ref().and_then(|by_hook| by_hook.client_url.as_ref()).unwrap_or(&self.url)
+    }
+
+    /// The same request as if no hook had worked on it.
+    pub fn unhooked(&self) -> Ask {
+        let unrouted = self.by_hook.as_ref().and_then(|by_hook| by_hook.unrouted.clone());
+        let route = match (&self.route, unrouted) {
+            (Route::Site { host_header, .. }, Some(origin)) => Route::Site { origin, host_header: *host_header },
+            (route, _) => route.clone(),
+        };
+        Ask { by_hook: None, route, ..self.clone() }
+    }
+
+    /// The work of store rules, in words.
     pub fn words(&self) -> Vec<String> {
-        let by_rule = self.by_rule.as_ref().map(|by_rule| by_rule.words()).unwrap_or_default();
-        by_rule.into_iter().chain(self.by_hook.as_ref().map(|by_hook| by_hook.words())).collect()
+        self.by_rule.as_ref().map(|by_rule| by_rule.words()).unwrap_or_default()
     }
 
     /// Whether a hook says that the answer is not to be stored.
@@ -220,6 +250,7 @@ mod tests {
                 rule: Rule::Question,
                 by_rule: None,
                 by_hook: None,
+                hook_note: None,
                 hooked_by: None,
                 registry: None,
             }
@@ -248,6 +279,7 @@ mod tests {
             rule: Rule::Question,
             by_rule: None,
             by_hook: None,
+            hook_note: None,
             hooked_by: None,
             registry: None,
         };

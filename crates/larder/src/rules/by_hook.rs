@@ -1,13 +1,15 @@
 //! The question to the hooks of a site, and their decision about a request. How the decision is put in force is in `hooked`.
 
+use crate::config::SiteOrigin;
 use crate::env::Env;
-use crate::hook::{CallFacts, CallTrouble, RequestEffects, Stage};
+use crate::hook::{CallFacts, CallTrouble, Decided, HookNote, LOAD_WAIT, RequestEffects, Stage};
 use crate::mount::{Hooks, MountState};
-use larder_wire::{RequestHead, Url};
+use crate::page::Page;
+use crate::record::Rule;
+use larder_wire::{Host, RequestHead, Url};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The hooks that decided about a request, with their decision.
 #[derive(Clone, Debug)]
@@ -16,8 +18,41 @@ pub struct ByHook {
     pub effects: Rc<RequestEffects>,
     /// The parts that it adds to the key.
     pub(super) key: Box<[u8]>,
-    /// The hook that decided or changed last, for people.
-    pub place: String,
+    /// The URL that the client asked for, where the hooks ask for another one.
+    pub client_url: Option<Url>,
+    /// The site's own origin, where they chose another one.
+    pub unrouted: Option<Arc<SiteOrigin>>,
+}
+
+/// The processes of a site's hooks, and the stages at which they are asked about the answer to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HookedBy {
+    /// The name of the processes.
+    pub host: Host,
+    /// A filter of a `found` hook may let the request through.
+    pub at_found: bool,
+    /// A filter of a `respond` hook may let its answer through.
+    pub at_respond: bool,
+}
+
+impl HookedBy {
+    /// Hooks that are asked about origins' answers alone.
+    pub fn new(host: Host) -> HookedBy {
+        HookedBy { host, at_found: false, at_respond: false }
+    }
+}
+
+/// An answer without an origin: hooks gave it, or failed.
+#[derive(Debug)]
+pub struct HookedAnswer {
+    /// The answer.
+    pub page: Page,
+    /// The URL that the client asked for.
+    pub url: Url,
+    /// The rule that allowed the request.
+    pub rule: Rule,
+    /// The hook that answered.
+    pub note: Option<HookNote>,
 }
 
 /// Hooks that have to be asked, and the request about which.
@@ -30,11 +65,8 @@ pub struct HookNeed {
     pub(super) url: Url,
 }
 
-/// The answer of hooks, found out for one request.
-pub(super) type HookAnswer = Result<Rc<RequestEffects>, CallTrouble>;
-
-/// How long a request waits for hooks that are being loaded.
-const LOAD_WAIT: Duration = Duration::from_secs(10);
+/// The reply of hooks, found out for one request, or why there is none.
+pub(super) type HookReply = Result<Decided<RequestEffects>, (CallTrouble, Option<HookNote>)>;
 
 impl HookNeed {
     /// Asks the hooks; `None` where they have to be looked up anew.
@@ -43,12 +75,22 @@ impl HookNeed {
         env: &Env,
         client: IpAddr,
         (request, name): (&RequestHead, &str),
-    ) -> Option<HookAnswer> {
+    ) -> Option<HookReply> {
         let Some((hooks, called)) = &self.called else {
-            return self.mount.ready(LOAD_WAIT).await.err().map(|trouble| Err(CallTrouble::of_load(trouble)));
+            return self.mount.ready(LOAD_WAIT).await.err().map(|trouble| Err((CallTrouble::of_load(trouble), None)));
         };
+        let began = tokio::time::Instant::now();
         let facts = facts(request, &self.url, client, (called, name));
-        env.hooks.ask((&self.mount, hooks), &facts).await
+        let reply = env.hooks.ask((&self.mount, hooks), &facts).await?;
+        Some(reply.map_err(|trouble| {
+            let by = match &trouble {
+                CallTrouble::Failed(failure) => failure.by,
+                _ => None,
+            };
+            let note = HookNote::begin(Stage::Request, hooks, called).by(hooks, by, &[]);
+            let note = note.did(trouble.as_str()).took(began.elapsed());
+            (trouble, Some(note))
+        }))
     }
 }
 
@@ -71,6 +113,7 @@ pub(super) fn facts<'a>(
         name,
         fields: &request.fields,
         answer: None,
+        hit: None,
     }
 }
 
@@ -78,10 +121,5 @@ impl ByHook {
     /// The parts that they add to the key.
     pub(super) fn key(&self) -> &[u8] {
         &self.key
-    }
-
-    /// The work of the hooks, in a sentence.
-    pub fn words(&self) -> String {
-        format!("hook {}: {}", self.place, self.effects.words().join(", "))
     }
 }

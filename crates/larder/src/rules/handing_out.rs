@@ -113,6 +113,7 @@ mod tests {
             rule: Rule::Question,
             by_rule,
             by_hook: None,
+            hook_note: None,
             hooked_by: None,
             registry: None,
         };
@@ -130,6 +131,7 @@ mod tests {
             rule: Rule::Question,
             by_rule: None,
             by_hook: None,
+            hook_note: None,
             hooked_by: None,
             registry: None,
         };
@@ -216,6 +218,7 @@ mod tests {
                 rule: Rule::Question,
                 by_rule,
                 by_hook: None,
+                hook_note: None,
                 hooked_by: None,
                 registry: None,
             };

@@ -3,8 +3,9 @@
 use super::facts::{Facts, Scene};
 use super::hooked::{self, Hooked};
 use super::pages::{ambiguous, connect_port, denied, forward_off, out_of_reach};
-use super::{Ask, Mirrored, Need, Route, mirror};
+use super::{Ask, HookedAnswer, Mirrored, Need, Route, mirror};
 use crate::config::{HostHeader, Site};
+use crate::hook::HookNote;
 use crate::page::Page;
 use crate::reach::{self, Asker};
 use crate::record::Rule;
@@ -22,6 +23,8 @@ pub enum Verdict {
     Tunnel(Host, u16),
     /// An answer of Larder's own.
     Answer(Page),
+    /// An answer of a hook, or the page for one that failed.
+    Hooked(Box<HookedAnswer>),
     /// A purge of the responses that are stored under this request's key.
     Purge(Ask),
     /// The page of the cache manager at this path.
@@ -98,7 +101,7 @@ pub(super) fn judge(facts: &mut Facts<'_>) -> Verdict {
     }
 }
 
-fn judge_allowed(facts: &mut Facts<'_>, allowed: AllowedRoute) -> Verdict {
+fn judge_allowed(facts: &mut Facts<'_>, mut allowed: AllowedRoute) -> Verdict {
     let may_purge = match facts.method().as_str() {
         "PURGE" => facts.config().access.may_purge(facts.client()),
         _ => None,
@@ -109,18 +112,20 @@ fn judge_allowed(facts: &mut Facts<'_>, allowed: AllowedRoute) -> Verdict {
         Some(false) => Err(Verdict::Answer(denied("purge", "This client may not purge."))),
         None => check_route(facts, &allowed).map(|()| Verdict::Allow as fn(Ask) -> Verdict),
     };
-    let (mut by_hook, site) = (None, hooked_site(facts, &allowed));
-    let hooked_by = site.and_then(|(_, site)| site.hooked_by.clone());
-    if let (Ok(_), None, Some(site)) = (&verdict, may_purge, site) {
-        match hooked::judge(facts, site) {
+    let (mut by_hook, mut hook_note, mut hooked_by) = (None, None, None);
+    if let Some((number, site, host)) = hooked_site(facts, &allowed) {
+        let judged = match (&verdict, may_purge) {
+            (Ok(_), None) => hooked::judge(facts, (number, site, host)),
+            _ => Ok(hooked::unasked(host)),
+        };
+        match judged {
             Err(need) => return Verdict::Needs(need),
-            Ok(Hooked::GoesOn) => {}
-            Ok(Hooked::Answered(page)) => return Verdict::Answer(page),
-            Ok(Hooked::Changed(changed, url)) => {
-                by_hook = Some(changed);
-                if let Some(url) = url {
-                    facts.replace_url(url);
-                }
+            Ok(Hooked::Answered(page, note)) => return answered_by_hook(facts, page, allowed.rule, note),
+            Ok(Hooked::GoesOn(goes_on)) => {
+                (by_hook, hook_note) = (goes_on.changed, goes_on.note.map(Box::new));
+                hooked_by = Some(Box::new(goes_on.hooked_by));
+                allowed.route = goes_on.route.unwrap_or(allowed.route);
+                goes_on.url.into_iter().for_each(|url| facts.replace_url(url));
             }
         }
     }
@@ -136,19 +141,26 @@ fn judge_allowed(facts: &mut Facts<'_>, allowed: AllowedRoute) -> Verdict {
     }
     match (verdict, facts.take_url()) {
         (Ok(verdict), Some(url)) => {
-            verdict(Ask { url, route: allowed.route, rule: allowed.rule, by_rule, by_hook, hooked_by, registry: None })
+            let AllowedRoute { route, rule } = allowed;
+            verdict(Ask { url, route, rule, by_rule, by_hook, hook_note, hooked_by, registry: None })
         }
         (Ok(_), None) => Verdict::Answer(ambiguous()),
         (Err(verdict), _) => verdict,
     }
 }
 
-/// The site that a request is for, with its number, where it has hooks.
-fn hooked_site<'a>(facts: &Facts<'a>, allowed: &AllowedRoute) -> Option<(usize, &'a Site)> {
+fn answered_by_hook(facts: &mut Facts<'_>, page: Page, rule: Rule, note: Option<HookNote>) -> Verdict {
+    match facts.take_url() {
+        Some(url) => Verdict::Hooked(Box::new(HookedAnswer { page, url, rule, note })),
+        None => Verdict::Answer(page),
+    }
+}
+
+/// The site that a request is for, with its number and the processes of its hooks, where it has hooks.
+fn hooked_site<'a>(facts: &Facts<'a>, allowed: &AllowedRoute) -> Option<(usize, &'a Site, &'a Host)> {
     let Rule::Site(number) = allowed.rule else { return None };
-    let sites = &facts.config().sites;
-    let site = sites.get(usize::from(number)).filter(|site| site.hooked_by.is_some())?;
-    Some((usize::from(number), site))
+    let site = facts.config().sites.get(usize::from(number))?;
+    Some((usize::from(number), site, site.hooked_by.as_ref()?))
 }
 
 fn check_route(facts: &Facts<'_>, allowed: &AllowedRoute) -> Result<(), Verdict> {

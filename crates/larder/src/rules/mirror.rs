@@ -163,7 +163,8 @@ fn judge_meant(facts: &Facts<'_>, mirroring: Mirroring, meant: Meant) -> Result<
     let route = Route::Forward(facts.asker());
     // Larder itself follows a registry's redirects, and the digest is the key of what they lead to.
     let by_rule = if registry.is_some() { None } else { facts.by_rule_of(&route, &url) };
-    let ask = Ask { url, route, rule: Rule::Mirror, by_rule, by_hook: None, hooked_by: None, registry };
+    let ask =
+        Ask { url, route, rule: Rule::Mirror, by_rule, by_hook: None, hook_note: None, hooked_by: None, registry };
     Ok(Box::new(Mirrored { ask, named: named.map(|(mirror, _)| mirror) }))
 }
 

@@ -1,6 +1,6 @@
 //! Facts that must be found out before the rules can decide: the verdict waits for them, and the worker does not.
 
-use super::by_hook::{HookAnswer, HookNeed};
+use super::by_hook::{HookNeed, HookReply};
 use crate::env::{Env, PeerFacts};
 use larder_wire::RequestHead;
 
@@ -17,7 +17,7 @@ pub enum Need {
 /// The facts that were found out for one request.
 #[derive(Clone, Debug, Default)]
 pub struct FoundFacts {
-    pub(super) hook: Option<HookAnswer>,
+    pub(super) hook: Option<HookReply>,
     #[cfg(test)]
     pub(super) group: Option<&'static str>,
 }

@@ -20,6 +20,13 @@ pub(super) fn ambiguous() -> Page {
     )
 }
 
+pub(super) fn ambiguous_cookie(name: &str) -> Page {
+    let what = format!(
+        "The request has two cookies {name:?} with different values, and readers disagree about which one counts."
+    );
+    Page::new(400, "ambiguous-cookie", what, "Delete the cookies of this site, and ask again.")
+}
+
 /// The page for an address that the client may not reach. It does not tell to which address the host resolves, because that
 /// would disclose the network to clients that cannot reach it.
 pub fn out_of_reach() -> Page {

@@ -1,6 +1,6 @@
 //! The messages of a process on its control channel: a line of JSON each (`python/larder/_runtime.py` writes them).
 
-use crate::mount::{Declared, Failure};
+use crate::mount::{Declared, Failure, NamedRoute};
 use serde::Deserialize;
 use std::path::PathBuf;
 
@@ -38,6 +38,9 @@ pub(super) struct Ready {
     /// Those that the system lacks.
     #[serde(default)]
     pub lacks: Vec<String>,
+    /// The routes that the hooks name in so many words.
+    #[serde(default)]
+    pub routes: Vec<NamedRoute>,
 }
 
 /// Files that were imported after the process was ready.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 /// The package `larder`.
 const RUNTIME: &[(&str, &str)] = &[
     ("__init__.py", include_str!("../../../../python/larder/__init__.py")),
+    ("_answers.py", include_str!("../../../../python/larder/_answers.py")),
     ("_asserting.py", include_str!("../../../../python/larder/_asserting.py")),
     ("_asgi.py", include_str!("../../../../python/larder/_asgi.py")),
     ("_calls.py", include_str!("../../../../python/larder/_calls.py")),

@@ -413,6 +413,7 @@ impl Group {
                 false => Err("a file has changed while the processes began".to_owned()),
             },
             _ => {
+                Hooks::check_routes(&ready.routes, &self.mount.routes)?;
                 let hooks = Arc::new(Hooks::of(&ready.hooks)?);
                 self.hooks = Some((self.generation, ready.hooks.clone(), Arc::clone(&hooks)));
                 Ok(Some(hooks))

@@ -164,5 +164,6 @@ export const CAUSES = {
   condition: "the request has a condition for the origin",
   "request-body": "the request has a body",
   upgrade: "the request offered to change the protocol",
+  "hook": "a hook said that the stored response is not to be used",
   "not-shared": "it waited for an answer that was for others alone",
 };

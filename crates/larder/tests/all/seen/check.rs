@@ -15,7 +15,7 @@ fn asking(method: &str, url: &str) -> Asking {
 }
 
 fn rehearsed(asking: &Asking, loaded: &Loaded) -> Result<Explanation, String> {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(rehearse(asking, loaded))
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(rehearse(asking, loaded, None))
 }
 
 const SITES: &str = r#"

@@ -2,7 +2,7 @@
 //! cause.
 
 use super::stand::{self, exchange};
-use larder::explain::{Asking, Decision, Explanation, Tense, ahead, past};
+use larder::explain::{Asking, Decision, Explanation, OfServer, Tense, ahead, past};
 use larder::record::{Cause, Id};
 use larder::server::Server;
 use larder_cache::store::rules::{Force, Scope};
@@ -132,7 +132,11 @@ impl Play {
             .block_on(ahead(
                 asking,
                 &shared.common.cache,
-                (&*shared.common.via_name, Some(&shared.common.handed_out), None),
+                OfServer {
+                    via_name: Some(&*shared.common.via_name),
+                    handed_out: Some(&shared.common.handed_out),
+                    ..OfServer::default()
+                },
                 &self.places(),
             ))
             .unwrap()

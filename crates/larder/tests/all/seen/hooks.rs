@@ -74,7 +74,7 @@ def badfetch(req, resp):
     raise ValueError("no")
 "#;
 
-fn settings(folder: &Path, origin: SocketAddr, python: &str) -> String {
+pub(super) fn settings(folder: &Path, origin: SocketAddr, python: &str) -> String {
     format!(
         "{}[[listen]]\naddress = \"127.0.0.1:0\"\n[[site]]\nhosts = [\"shop.example\"]\norigin = \"http://{origin}\"\nhooks = [\"policy.py\"]\n\
          [[python]]\nname = \"policy\"\nfolder = \"{}\"\nprocesses = 1\n{python}",
@@ -135,7 +135,7 @@ impl Play {
     }
 }
 
-fn status(answer: &str) -> &str {
+pub(super) fn status(answer: &str) -> &str {
     answer.get(9..12).unwrap_or_default()
 }
 

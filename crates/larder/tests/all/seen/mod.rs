@@ -10,6 +10,8 @@ mod damaged;
 mod explain;
 mod git;
 mod hooks;
+mod hooks_answers;
+mod hooks_named;
 mod identities;
 mod logs;
 mod metrics;
