@@ -74,10 +74,15 @@ pub fn main() -> ExitCode {
             let mut play = |heat: &crate::contest::Heat<'_>| {
                 // A seed for each round, the same for all entries.
                 let seed = line.seed.wrapping_add(u64::from(heat.round.saturating_sub(1)));
+                if heat.discipline.asks_for_pages() {
+                    return crate::pages::command::heat(heat, line.peak, line.scale, seed, &cores);
+                }
                 crate::run::command::heat(heat, line.peak, line.scale, seed, &cores)
             };
-            let facts =
-                |discipline: &crate::contest::Discipline| crate::run::command::facts(discipline, line.peak, line.scale);
+            let facts = |discipline: &crate::contest::Discipline| match discipline.asks_for_pages() {
+                true => crate::pages::command::facts(discipline, line.peak, line.scale),
+                false => crate::run::command::facts(discipline, line.peak, line.scale),
+            };
             let kill = &mut |discipline: &crate::contest::Discipline,
                              spec: &crate::contest::EntrySpec,
                              post: &crate::contest::Post,
@@ -87,6 +92,7 @@ pub fn main() -> ExitCode {
             };
             let check = |discipline: &crate::contest::Discipline| match discipline.cuts_power() {
                 true => crate::power_cut::command::check(discipline),
+                false if discipline.asks_for_pages() => crate::pages::command::check(discipline, line.peak, line.scale),
                 false => crate::run::command::check(discipline, line.peak, line.scale),
             };
             line.contest.run(&mut crate::contest::Players { play: &mut play, kill, facts: &facts }, &check)

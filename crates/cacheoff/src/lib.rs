@@ -3,6 +3,7 @@
 //!
 //! Public is what `main.rs` and the tests in `tests/` use; everything else stays within the crate.
 
+mod board;
 mod bundle;
 mod ceiling;
 mod chart;
@@ -23,6 +24,7 @@ mod msl;
 pub mod object;
 mod official;
 pub mod origin;
+pub mod pages;
 mod plan;
 mod power_cut;
 pub mod proc;

@@ -1,6 +1,6 @@
 //! `cacheoff list`: what workloads there are.
 
-use crate::workload::{BUILTIN, Builtin, variants};
+use crate::workload::{BUILTIN, Builtin, PAGE_WORKLOADS, PageWorkload, variants};
 use std::process::ExitCode;
 
 /// Lists the workloads that come with the program, or prints the file of one.
@@ -16,6 +16,9 @@ impl ListArgs {
         match &self.name {
             None => print!("{}", list()),
             Some(name) => {
+                if let Some(workload) = PageWorkload::named(name) {
+                    return Err(format!("{} is no file: {}", workload.name, workload.about));
+                }
                 let builtin = Builtin::named(name);
                 let builtin =
                     builtin.ok_or_else(|| format!("there is no workload {name}: cacheoff list has them all"))?;
@@ -35,6 +38,13 @@ fn list() -> String {
             out += &format!("  --variant {variant:<15} {about}\n");
         }
     }
+    out += "\nfor application servers, in a contest:\n";
+    for workload in PAGE_WORKLOADS {
+        out += &format!("{:<16} {}\n", workload.name, workload.about);
+        for variant in workload.variants {
+            out += &format!("  :variant={:<15} {}\n", variant.name, variant.about);
+        }
+    }
     out
 }
 
@@ -45,6 +55,10 @@ mod tests {
     #[test]
     fn each_workload_has_a_line() {
         let list = list();
-        assert!(BUILTIN.iter().all(|builtin| list.contains(&format!("{:<16} ", builtin.name))));
+        let names =
+            BUILTIN.iter().map(|builtin| builtin.name).chain(PAGE_WORKLOADS.iter().map(|workload| workload.name));
+        for name in names {
+            assert!(list.contains(&format!("{name:<16} ")), "{name}");
+        }
     }
 }

@@ -133,6 +133,7 @@ impl ProofArgs {
             cache_bytes: Some(self.memory_mb << 20),
             price: None,
             watts: None,
+            processes: None,
         }
     }
 
@@ -153,6 +154,7 @@ impl ProofArgs {
                 memory_mb: self.memory_mb,
                 disk_mb: self.memory_mb,
                 cores: self.cache_cores.clone(),
+                servers: crate::contest::Servers::default(),
             },
             any_mode: true,
             folder: self.folder.clone(),
@@ -233,7 +235,7 @@ impl Chances {
         for ledger in ledgers {
             let partner = match ledger.run.target.mode {
                 Mode::NoProxy => Partner::Origins,
-                Mode::Forward | Mode::Reverse => Partner::Cache,
+                Mode::Forward | Mode::Reverse | Mode::Pages => Partner::Cache,
             };
             let spreads = match known.entry(partner) {
                 Entry::Occupied(known) => known.into_mut(),

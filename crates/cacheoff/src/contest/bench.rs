@@ -1,7 +1,7 @@
 //! The flags of all commands that start entries: which ones, where they run, what they may use, and where the ledgers and
 //! the report go.
 
-use super::{EntrySpec, Post};
+use super::{EntrySpec, Post, Servers};
 use crate::report::command::Outputs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -85,6 +85,7 @@ impl BenchArgs {
             memory_mb: self.memory_mb.unwrap_or(budget.0),
             disk_mb: self.disk_mb.unwrap_or(budget.1),
             cores: self.cores(),
+            servers: Servers::default(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! `cacheoff contest`.
 
 use super::bench::{BenchArgs, Budget, no_twins};
-use super::{Discipline, EntrySpec, Event, Plan, Players, contest};
+use super::{Discipline, EntrySpec, Event, Plan, Players, Post, Servers, contest};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -20,6 +20,9 @@ pub struct ContestArgs {
     /// Entries, and the machine that they share with the referee
     #[command(flatten)]
     bench: BenchArgs,
+    /// How servers that make pages are started
+    #[command(flatten)]
+    servers: Servers,
     /// Tunings of the entries that have several: expert, stock (as the product is shipped), or both beside each other;
     /// one entry alone is named with its tuning, such as squid/stock
     #[arg(long, default_value = "expert", value_parser = ["expert", "stock", "both"])]
@@ -29,7 +32,8 @@ pub struct ContestArgs {
     ask: Vec<String>,
     /// Workloads by name or file, each with what differs: hammer:variant=16kb:rounds=2, polymix-2:peak=100:scale=0.002,
     /// tree:store=disk:robot.count=2, replay:log=access.log; `kill` kills a cache with a disk
-    /// store, `power-cut` cuts the power of its device (power-cut:load_s=30:objects=500)
+    /// store, `power-cut` cuts the power of its device (power-cut:load_s=30:objects=500); `page` and `board` ask servers that make
+    /// pages, such as granian and nginx-php
     #[arg(long, value_delimiter = ',', default_value = "hammer")]
     workload: Vec<String>,
     /// Play what the project publishes, in less than 45 minutes: hammer, tree, PolyMix-2 and the kill
@@ -72,7 +76,10 @@ impl ContestArgs {
 
     /// The plan of the contest, in full.
     pub fn plan(&self) -> Result<Plan, String> {
-        let builtin = self.bench.names(&ENTRIES).into_iter();
+        let disciplines = self.disciplines()?;
+        let servers: Vec<&str> = EntrySpec::server_names().collect();
+        let usual = if disciplines.iter().all(Discipline::asks_for_pages) { &servers[..] } else { &ENTRIES };
+        let builtin = self.bench.names(usual).into_iter();
         let builtin = builtin.map(|name| Ok((EntrySpec::builtin(&name)?, name.contains('/'))));
         let own = self.bench.folders().iter().map(|folder| Ok((EntrySpec::folder(folder)?, false)));
         let started = builtin.chain(own).map(|spec: Result<_, String>| {
@@ -90,11 +97,13 @@ impl ContestArgs {
         if entries.is_empty() {
             return Err("no entries: give --entries, --entry or --ask".to_owned());
         }
+        refuse_strangers(&entries, &disciplines)?;
+        let post = self.bench.post(if self.mode == "any" { "reverse" } else { &self.mode }, &self.store, Budget::USUAL);
         Ok(Plan {
             entries,
-            disciplines: self.words().iter().map(|text| Discipline::parse(text)).collect::<Result<_, _>>()?,
+            disciplines,
             rounds: self.rounds.max(1),
-            post: self.bench.post(if self.mode == "any" { "reverse" } else { &self.mode }, &self.store, Budget::USUAL),
+            post: Post { servers: self.servers.clone(), ..post },
             any_mode: self.mode == "any",
             folder: self.bench.folder().map_or_else(|| "contest".into(), Path::to_owned),
             time_max: self.time_max.map(|minutes| Duration::from_secs(minutes * 60)),
@@ -112,12 +121,33 @@ impl ContestArgs {
         }
     }
 
+    fn disciplines(&self) -> Result<Vec<Discipline>, String> {
+        let found = self.words().into_iter().map(|text| Ok(Discipline::parse(&text)?.spread()));
+        Ok(found.collect::<Result<Vec<_>, String>>()?.concat())
+    }
+
     fn words(&self) -> Vec<String> {
         match self.standard {
             true => STANDARD.map(str::to_owned).to_vec(),
             false => self.workload.clone(),
         }
     }
+}
+
+/// Refuses a cache where pages are asked for, and a server that makes pages where a cache is.
+fn refuse_strangers(entries: &[EntrySpec], disciplines: &[Discipline]) -> Result<(), String> {
+    for discipline in disciplines {
+        for spec in entries {
+            let (asks, makes) = (discipline.asks_for_pages(), spec.makes_pages());
+            let mode = if asks { Post::PAGES } else { discipline.usual_mode() };
+            let is_server_alone = makes && spec.mode.len() == 1;
+            if asks != makes && (asks || is_server_alone) {
+                let reason = spec.can(mode, "memory").err().unwrap_or_default();
+                return Err(format!("workload {}: {reason}", discipline.workload));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn tell(event: Event<'_>) {
@@ -156,6 +186,17 @@ mod tests {
     }
 
     #[test]
+    fn pages_are_asked_of_all_servers_if_none_is_named_and_of_one_that_runs_already() {
+        let plan = plan_of(&["--workload", "page,board", "--processes", "3"]).unwrap();
+        let names: Vec<&str> = plan.entries.iter().map(|spec| spec.name.as_str()).collect();
+        assert!(names.len() > 8 && names[0] == "larder-wsgi" && !names.contains(&"squid"), "{names:?}");
+        let titles: Vec<String> = plan.disciplines.iter().map(Discipline::title).collect();
+        assert_eq!((titles.len(), titles[4].as_str(), plan.post.servers.processes), (5, "board (15-kept)", 3));
+        let asked = plan_of(&["--entries", "", "--ask", "mine=127.0.0.1:1", "--workload", "board"]).unwrap();
+        assert_eq!(asked.entries[0].name, "mine");
+    }
+
+    #[test]
     fn tunings_stand_beside_each_other() {
         let names = |words: &[&str]| -> Vec<String> {
             plan_of(words).unwrap().entries.iter().map(|spec| spec.name.clone()).collect()
@@ -179,6 +220,10 @@ mod tests {
             (&["--entries", ""], "no entries"),
             (&["--ask", "x"], "write NAME=ADDR:PORT"),
             (&["--entry", "/nowhere"], "cannot be read"),
+            (&["--entries", "squid", "--workload", "page"], "workload page: squid makes no pages"),
+            (&["--entries", "granian"], "workload hammer: granian makes pages and is no cache"),
+            (&["--entries", "squid,puma", "--workload", "tree"], "workload tree: puma makes pages"),
+            (&["--processes", "0"], "invalid value"),
             (&["--mode", "sideways"], "invalid value"),
         ] {
             let error = plan_of(words).err().unwrap();

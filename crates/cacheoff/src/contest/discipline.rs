@@ -1,5 +1,7 @@
 //! One discipline of a contest, as it is written on the command line: `hammer:variant=16kb:rounds=2`.
 
+use super::post::Post;
+use crate::workload::{PageVariant, PageWorkload};
 use std::path::{Path, PathBuf};
 
 /// A workload with what is changed in it.
@@ -76,8 +78,32 @@ impl Discipline {
 
     /// How a cache is asked where nobody says: the mixes of Polygraph were made for forward proxies.
     pub fn usual_mode(&self) -> &'static str {
+        if self.asks_for_pages() {
+            return Post::PAGES;
+        }
         let is_mix = ["polymix-", "polyfill-", "datacomm-"].iter().any(|start| self.title().starts_with(start));
         if is_mix { "forward" } else { "reverse" }
+    }
+
+    /// Whether it is played against servers that make pages.
+    pub fn asks_for_pages(&self) -> bool {
+        self.pages().is_some()
+    }
+
+    /// The workload of such servers that it is.
+    pub fn pages(&self) -> Option<&'static PageWorkload> {
+        PageWorkload::named(&self.workload)
+    }
+
+    /// The disciplines that are meant: a workload for such servers without a variant is one of each variant.
+    pub fn spread(self) -> Vec<Self> {
+        match self.pages().filter(|_| self.variant.is_none()) {
+            None => vec![self],
+            Some(workload) => {
+                let of = |variant: &PageVariant| Self { variant: Some(variant.name.to_owned()), ..self.clone() };
+                workload.variants.iter().map(of).collect()
+            }
+        }
     }
 
     /// Whether the cache is killed, by a signal or with its power.
@@ -104,11 +130,27 @@ mod tests {
         let replay = Discipline::parse("replay:log=traces/monday.bin:replay.speed=2").unwrap();
         assert_eq!(replay.log.as_deref(), Some(Path::new("traces/monday.bin")));
         assert_eq!(replay.title(), "replay (monday, replay.speed 2)");
-        for (workload, mode) in [("polymix-4:peak=9", "forward"), ("polyfill-2", "forward"), ("webaxe-4", "reverse")] {
+        for (workload, mode) in
+            [("polymix-4:peak=9", "forward"), ("polyfill-2", "forward"), ("webaxe-4", "reverse"), ("board", "pages")]
+        {
             assert_eq!(Discipline::parse(workload).unwrap().usual_mode(), mode, "{workload}");
         }
         let ends = |text: &str| Discipline::parse(text).map(|found| (found.kills(), found.cuts_power())).unwrap();
         assert_eq!(["kill", "power-cut:load_s=2", "tree"].map(ends), [(true, false), (true, true), (false, false)]);
+    }
+
+    #[test]
+    fn a_workload_for_servers_without_a_variant_is_one_of_each() {
+        let titles = |text: &str| -> Vec<String> {
+            Discipline::parse(text).unwrap().spread().iter().map(Discipline::title).collect()
+        };
+        let of_page = ["page (15-kept)", "page (15-close)", "page (1-kept)", "page (1-close)"];
+        assert_eq!(titles("page:rounds=2"), of_page);
+        assert_eq!(titles("page:variant=1-kept"), ["page (1-kept)"]);
+        assert_eq!(
+            (titles("board"), titles("hammer")),
+            (vec!["board (15-kept)".to_owned()], vec!["hammer".to_owned()])
+        );
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! An entry as data: its `entry.toml`, its templates, and the text they become for one start.
 
+use super::applications::application;
+use super::post::Post;
 use super::tuning::Setting;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -13,20 +15,21 @@ const COMMENTS: &str = "comments.txt";
 /// Values of a mode or a store that are not placeholders.
 const PREPARE: &str = "prepare";
 
-/// The entries that come with the program.
+/// Entries that come with the program.
 macro_rules! builtin {
-    ($($name:literal: $($file:literal)+;)+) => {
-        static BUILTIN: &[(&str, &[(&str, &str)])] = &[$((
+    ($all:ident: $($name:literal: $($file:literal)*;)+) => {
+        static $all: &[(&str, &[(&str, &str)])] = &[$((
             $name,
             &[
                 ("entry.toml", include_str!(concat!("../../entries/", $name, "/entry.toml"))),
-                $(($file, include_str!(concat!("../../entries/", $name, "/", $file))),)+
+                $(($file, include_str!(concat!("../../entries/", $name, "/", $file))),)*
             ],
         ),)+];
     };
 }
 
 builtin! {
+    CACHES:
     "larder": "larder.toml" "comments.txt";
     "squid": "squid.conf";
     "nginx": "nginx.conf";
@@ -35,6 +38,21 @@ builtin! {
     "haproxy": "haproxy.cfg";
     "apache": "apache.conf";
     "h2o": "h2o.conf";
+}
+
+builtin! {
+    SERVERS:
+    "larder-wsgi": "larder.toml";
+    "larder-asgi": "larder.toml";
+    "larder-hook": "larder.toml";
+    "granian":;
+    "uvicorn":;
+    "uwsgi": "uwsgi.ini";
+    "apache-wsgi": "apache.conf";
+    "nginx-perl": "nginx.conf";
+    "nginx-php": "nginx.conf" "fpm.conf";
+    "lighttpd-php": "lighttpd.conf" "fpm.conf";
+    "puma": "puma.rb";
 }
 
 /// An entry before it is started.
@@ -63,6 +81,12 @@ pub struct EntrySpec {
     pub users: Vec<String>,
     /// Folders in its own folder.
     pub folders: Vec<String>,
+    /// Applications that come with the program, written into its own folder.
+    pub applications: Vec<String>,
+    /// Programs and files that it needs beside its program, each with the package that brings it.
+    pub needs: Vec<[String; 2]>,
+    /// Whether the program is looked for in the virtual environment of `--python` first.
+    pub virtual_environment: bool,
     /// Variables.
     pub environment: BTreeMap<String, String>,
     /// Signal that ends it.
@@ -146,9 +170,14 @@ impl EntrySpec {
     /// Seconds until an entry must be ready, if it does not say.
     pub const READY_S: u64 = 20;
 
-    /// Names of the entries that come with the program.
+    /// Names of the caches that come with the program.
     pub fn builtin_names() -> impl Iterator<Item = &'static str> {
-        BUILTIN.iter().map(|(name, _)| *name)
+        CACHES.iter().map(|(name, _)| *name)
+    }
+
+    /// Names of the servers that come with the program and make pages.
+    pub fn server_names() -> impl Iterator<Item = &'static str> {
+        SERVERS.iter().map(|(name, _)| *name)
     }
 
     /// The tuning that is meant where none is named.
@@ -163,12 +192,12 @@ impl EntrySpec {
     }
 
     fn builtin_entry(name: &str) -> Result<Self, String> {
-        let known = || Self::builtin_names().collect::<Vec<_>>().join(", ");
+        let known = || Self::builtin_names().chain(Self::server_names()).collect::<Vec<_>>().join(", ");
         let name = if name == "ats" { "trafficserver" } else { name };
-        let (_, files) = BUILTIN
-            .iter()
-            .find(|(each, _)| *each == name)
-            .ok_or_else(|| format!("unknown entry {name:?}; there are {}, and --entry FOLDER for your own", known()))?;
+        let (_, files) =
+            CACHES.iter().chain(SERVERS).find(|(each, _)| *each == name).ok_or_else(|| {
+                format!("unknown entry {name:?}; there are {}, and --entry FOLDER for your own", known())
+            })?;
         let templates = files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
         let comments = files.iter().find(|(name, _)| *name == COMMENTS).map_or("", |(_, text)| text).to_owned();
         let spec = Self::parse(files[0].1, templates).map_err(|error| format!("entry {name}: {error}"))?;
@@ -235,7 +264,7 @@ impl EntrySpec {
             name: name.to_owned(),
             product: address.to_owned(),
             address: address.to_owned(),
-            mode: ["forward", "reverse"].map(|mode| (mode.to_owned(), Variation::new())).into(),
+            mode: ["forward", "reverse", Post::PAGES].map(|mode| (mode.to_owned(), Variation::new())).into(),
             purge: Some("PURGE".to_owned()),
             notes: vec!["Started and configured by somebody else: its tuning is not known.".to_owned()],
             ..Self::default()
@@ -252,19 +281,26 @@ impl EntrySpec {
             spec if spec.program.is_empty() && spec.address.is_empty() => {
                 Some("it has neither a program to start nor an address to ask")
             }
-            spec if spec.mode.is_empty() => Some("it has no [mode.forward] and no [mode.reverse]"),
+            spec if spec.mode.is_empty() => Some("it has no [mode.forward], no [mode.reverse] and no [mode.pages]"),
             spec if spec.files.iter().any(|file| escapes(&file.path) || escapes(&file.template)) => {
                 Some("a path of a [[file]] leaves the entry's folder")
             }
             spec if spec.folders.iter().any(|folder| escapes(folder)) => Some("a folder leaves the entry's folder"),
             _ => None,
         };
+        spec.applications.iter().try_for_each(|name| application(name).map(drop))?;
         problem.map_or(Ok(spec), |problem| Err(problem.to_owned()))
     }
 
     /// Whether it can be asked in this way, with this store.
     pub fn can(&self, mode: &str, store: &str) -> Result<(), String> {
         let listed = |all: &BTreeMap<String, Variation>| all.keys().cloned().collect::<Vec<_>>().join(" or ");
+        if mode == Post::PAGES && !self.makes_pages() {
+            return Err(format!("{} makes no pages: it is a cache. {}", self.name, pages_are_made_by()));
+        }
+        if mode != Post::PAGES && self.makes_pages() && self.mode.len() == 1 {
+            return Err(format!("{} makes pages and is no cache: it plays the workloads page and board", self.name));
+        }
         if !self.mode.contains_key(mode) {
             return Err(format!("{} cannot be asked as a {mode} proxy, only {}", self.name, listed(&self.mode)));
         }
@@ -272,6 +308,11 @@ impl EntrySpec {
             return Err(format!("{} has no {store} store, only {}", self.name, listed(&self.store)));
         }
         Ok(())
+    }
+
+    /// Whether it makes pages.
+    pub fn makes_pages(&self) -> bool {
+        self.mode.contains_key(Post::PAGES)
     }
 
     /// Commands before the start, those of the mode and the store included.
@@ -310,6 +351,12 @@ impl EntrySpec {
         };
         self.files.iter().map(write).collect()
     }
+}
+
+/// The entries to be named where pages are asked for.
+fn pages_are_made_by() -> String {
+    let names: Vec<&str> = EntrySpec::server_names().collect();
+    format!("The workloads page and board are for {}", names.join(", "))
 }
 
 fn escapes(path: &str) -> bool {
@@ -381,15 +428,18 @@ pub(super) mod tests {
             "connections_max",
             "memory_dir",
             "object_bytes_max",
+            "processes",
+            "interpreter",
+            "database",
         ];
         names.map(|name| (name.to_owned(), format!("<{name}>"))).into()
     }
 
     #[test]
     fn every_entry_fills_every_template_in_every_mode_and_store() {
-        for name in EntrySpec::builtin_names() {
+        for name in EntrySpec::builtin_names().chain(EntrySpec::server_names()) {
             let spec = EntrySpec::builtin(name).unwrap();
-            assert_eq!(spec.name, name);
+            assert_eq!((spec.name.as_str(), spec.makes_pages()), (name, EntrySpec::server_names().any(|n| n == name)));
             assert!(!spec.notes.is_empty() && !spec.package.is_empty(), "{name} must explain itself");
             let specs = spec.tunings().into_iter().map(|tuning| spec.tuned(&tuning).unwrap());
             for (spec, mode, store) in specs.flat_map(every_place) {
@@ -399,7 +449,10 @@ pub(super) mod tests {
                 let files = spec.written(&values).unwrap();
                 let all: String = files.iter().map(|(_, text)| text.as_str()).collect();
                 assert!(all.contains("<port>") || spec.start.iter().any(|word| word.contains("@port@")), "{name}");
-                values.fill_all(&spec.start).unwrap();
+                let start = values.fill_all(&spec.start).unwrap();
+                let has_processes =
+                    all.contains("<processes>") || start.iter().any(|word| word.contains("<processes>"));
+                assert_eq!(has_processes, spec.makes_pages(), "{name}: the number of processes is that of the contest");
                 spec.preparations(mode, store).iter().for_each(|command| drop(values.fill_all(command).unwrap()));
             }
         }
@@ -407,8 +460,10 @@ pub(super) mod tests {
 
     /// An entry in every mode with every store.
     fn every_place(spec: EntrySpec) -> Vec<(EntrySpec, String, String)> {
-        let stores =
-            |mode: &String| spec.store.keys().map(|s| (spec.clone(), mode.clone(), s.clone())).collect::<Vec<_>>();
+        // A server that makes pages has no store.
+        let none = [(String::new(), Variation::new())].into();
+        let all = if spec.store.is_empty() { &none } else { &spec.store };
+        let stores = |mode: &String| all.keys().map(|s| (spec.clone(), mode.clone(), s.clone())).collect::<Vec<_>>();
         spec.mode.keys().flat_map(stores).collect()
     }
 
@@ -439,6 +494,7 @@ pub(super) mod tests {
             ("", "no name"),
             ("name = \"a\"", "neither a program"),
             ("name = \"a\"\nprogram = \"a\"", "no [mode.forward]"),
+            ("name = \"a\"\nprogram = \"a\"\napplications = [\"x.py\"]\n[mode.pages]", "no application \"x.py\""),
             ("name = \"a\"\nspeed = 9", "unknown field `speed`"),
             ("name = \"a\"\nprogram = \"a\"\nfolders = [\"../up\"]\n[mode.forward]", "leaves the entry's folder"),
         ] {
@@ -448,7 +504,18 @@ pub(super) mod tests {
         assert!(
             EntrySpec::builtin("polipo").unwrap_err().contains("unknown entry \"polipo\"; there are larder, squid")
         );
-        assert!(EntrySpec::builtin("varnish").unwrap().can("forward", "memory").unwrap_err().contains("only reverse"));
+        for (name, mode, reason) in [
+            ("varnish", "forward", "only reverse"),
+            (
+                "squid",
+                "pages",
+                "squid makes no pages: it is a cache. The workloads page and board are for larder-wsgi, ",
+            ),
+            ("puma", "reverse", "puma makes pages and is no cache"),
+        ] {
+            let error = EntrySpec::builtin(name).unwrap().can(mode, "memory").unwrap_err();
+            assert!(error.contains(reason), "{error}");
+        }
     }
 
     #[test]

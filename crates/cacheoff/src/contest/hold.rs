@@ -1,6 +1,6 @@
 //! `cacheoff hold`: an entry that runs as in a contest, for others than robots to ask.
 
-use super::{EntrySpec, Post, Prepared};
+use super::{EntrySpec, Post, Prepared, Servers};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
@@ -25,6 +25,8 @@ pub struct HoldArgs {
     /// Budget of memory in MB
     #[arg(long, default_value_t = 256)]
     memory_mb: u64,
+    #[command(flatten)]
+    servers: Servers,
 }
 
 impl HoldArgs {
@@ -32,7 +34,9 @@ impl HoldArgs {
     pub fn run(&self) -> Result<ExitCode, String> {
         // Before the start, so that no signal leaves the cache behind.
         let mut ends = Ends::catch()?;
-        let prepared = Prepared::new(EntrySpec::builtin(&self.entry)?, self.post())?;
+        let spec = EntrySpec::builtin(&self.entry)?;
+        let mode = if spec.makes_pages() { Post::PAGES } else { "reverse" };
+        let prepared = Prepared::new(spec, self.post(mode))?;
         prepared.prepare()?;
         let running = prepared.start()?;
         let pid = running.pid().map_or_else(|| "-".to_owned(), |pid| pid.to_string());
@@ -46,15 +50,16 @@ impl HoldArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn post(&self) -> Post {
+    fn post(&self, mode: &str) -> Post {
         Post {
-            mode: "reverse".to_owned(),
+            mode: mode.to_owned(),
             store: "memory".to_owned(),
             port: self.port,
             origin: SocketAddr::from((Ipv4Addr::LOCALHOST, self.origin_port)),
             memory_mb: self.memory_mb,
             disk_mb: 0,
             cores: self.cores.clone(),
+            servers: self.servers.clone(),
         }
     }
 }

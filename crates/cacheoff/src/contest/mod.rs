@@ -3,13 +3,17 @@
 //! The player is a function that is handed in ([`Heat`] to ledger), so that this module knows nothing of robots. An
 //! entry that cannot be started has a ledger too, with the reason: the report lists it.
 
+mod applications;
 pub mod bench;
 pub mod command;
 mod discipline;
 mod entry;
 pub mod hold;
 pub mod names;
+mod post;
 mod process;
+mod programs;
+mod servers;
 mod stand_in;
 #[cfg(test)]
 mod tests;
@@ -21,7 +25,8 @@ use crate::report::Summary;
 use crate::stop;
 pub use discipline::Discipline;
 pub use entry::{EntrySpec, FileSpec, Stop, Variation};
-pub use process::{Post, Prepared, Running};
+pub use post::{Post, Servers};
+pub use process::{Prepared, Running};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -74,6 +79,8 @@ pub struct Heat<'a> {
     pub price: Option<Price>,
     /// Power in watts, if the entry says so.
     pub watts: Option<f64>,
+    /// Processes of the application that it was told to have, if it makes pages.
+    pub processes: Option<u32>,
 }
 
 /// The progress of a contest.
@@ -247,12 +254,14 @@ fn heat(
         purge: spec.purge.as_deref(),
         ledger: path.to_owned(),
         cache_bytes: match post.store.as_str() {
+            _ if post.makes_pages() => None,
             "memory" => Some(post.memory_mb << 20),
             "disk" => Some(post.disk_mb << 20),
             _ => None,
         },
         price: price(spec),
         watts: spec.watts,
+        processes: post.makes_pages().then_some(post.servers.processes),
     };
     let ledger = (players.play)(&heat);
     running.stop();
@@ -262,11 +271,11 @@ fn heat(
 /// The discipline's store, and the mode that the entry knows.
 fn post(plan: &Plan, spec: &EntrySpec, discipline: &Discipline, has_names: bool) -> Post {
     let mut post = plan.post.clone();
-    if plan.any_mode {
+    if plan.any_mode || discipline.asks_for_pages() {
         discipline.usual_mode().clone_into(&mut post.mode);
     }
     let is_lost = post.mode == "forward" && has_names && spec.ignores_hosts;
-    if plan.any_mode && (is_lost || !spec.mode.contains_key(&post.mode)) {
+    if plan.any_mode && !post.makes_pages() && (is_lost || !spec.mode.contains_key(&post.mode)) {
         post.mode = if post.mode == "forward" { "reverse" } else { "forward" }.to_owned();
     }
     match &discipline.store {
@@ -279,7 +288,11 @@ fn post(plan: &Plan, spec: &EntrySpec, discipline: &Discipline, has_names: bool)
 }
 
 fn mode(word: &str) -> Mode {
-    if word == "forward" { Mode::Forward } else { Mode::Reverse }
+    match word {
+        "forward" => Mode::Forward,
+        Post::PAGES => Mode::Pages,
+        _ => Mode::Reverse,
+    }
 }
 
 fn price(spec: &EntrySpec) -> Option<Price> {

@@ -1,7 +1,11 @@
 //! A cache that is running: started from its entry, bound to its cores, ready, and ended with all that it started.
 
+use super::applications::application;
 use super::entry::{EntrySpec, Stop, Values};
 use super::names;
+use super::post::Post;
+use super::programs::{find_program, run_to_end};
+use super::servers::{Database, check_needs, interpreter};
 use super::stand_in::StandIn;
 use super::tuning::{Advantage, Setting};
 use crate::ledger;
@@ -24,8 +28,6 @@ use std::time::{Duration, Instant};
 const GRACE: Duration = Duration::from_secs(5);
 /// How long what it started may live on after it.
 const ORPHANS: Duration = Duration::from_millis(500);
-/// A command before the start may take this long.
-const PREPARE_MAX: Duration = Duration::from_secs(60);
 /// Of a failed cache's own words, this much is kept for the reason.
 const SAID_BYTES_MAX: usize = 600;
 /// Objects up to this size are stored by every entry that can, and none takes more than half of its memory.
@@ -38,30 +40,13 @@ const DESCRIPTORS_SPARE: u64 = 200;
 const HOSTS: &str = "hosts";
 const POLL: Duration = Duration::from_millis(10);
 
-/// Where and how an entry runs.
-#[derive(Clone, Debug)]
-pub struct Post {
-    /// `forward` or `reverse`.
-    pub mode: String,
-    /// `memory`, `disk` or `pass`.
-    pub store: String,
-    /// Port on 127.0.0.1.
-    pub port: u16,
-    /// Origins for a reverse proxy.
-    pub origin: SocketAddr,
-    /// Budget of memory in MB.
-    pub memory_mb: u64,
-    /// Budget of disk in MB.
-    pub disk_mb: u64,
-    /// Cores of the cache; empty: not bound, one worker.
-    pub cores: Vec<usize>,
-}
-
 /// An entry with its files in place; it can be started, ended and started again.
 pub struct Prepared {
     spec: EntrySpec,
+    program: PathBuf,
     values: Values,
     post: Post,
+    database: Option<Database>,
     files: Vec<(String, String)>,
     preparations: Vec<Vec<String>>,
     version: String,
@@ -93,34 +78,29 @@ impl Prepared {
             .prefix("cacheoff-")
             .tempdir_in(parent)
             .map_err(|e| format!("no folder for {}: {e}", spec.name))?;
-        let program = program(&spec)?;
+        let program = program(&spec, &post)?;
+        check_needs(&spec)?;
         let owner = owner(&spec);
-        let mut given = BTreeMap::from(
-            [
-                ("dir", folder.path().display().to_string()),
-                ("program", program.display().to_string()),
-                ("port", post.port.to_string()),
-                ("origin", post.origin.to_string()),
-                ("origin_host", post.origin.ip().to_string()),
-                ("origin_port", post.origin.port().to_string()),
-                ("memory_mb", post.memory_mb.to_string()),
-                ("disk_mb", post.disk_mb.to_string()),
-                ("workers", post.cores.len().max(1).to_string()),
-                ("connections_max", connections_max().to_string()),
-                ("object_bytes_max", OBJECT_BYTES_MAX.min(post.memory_mb << 19).to_string()),
-                ("user", owner.user.clone()),
-                ("group", owner.group.clone()),
-            ]
-            .map(|(name, value)| (name.to_owned(), value)),
-        );
+        let mut given = placeholders(&post, folder.path(), &program, &owner);
         let memory_folder = memory_folder(&spec, &post)?;
         let store_folder = memory_folder.as_ref().filter(|_| is_store_in_memory(&spec, &post));
         let cache_dir = store_folder.unwrap_or(&folder).path().join("cache");
         given.insert("cache_dir".to_owned(), cache_dir.display().to_string());
         let memory_dir = memory_folder.as_ref().map_or(folder.path(), |shm| shm.path());
         given.insert("memory_dir".to_owned(), memory_dir.display().to_string());
+        let mut database = None;
+        if post.makes_pages() && !spec.program.is_empty() {
+            let interpreter = interpreter(&post.servers)?;
+            let path = memory_folder.as_ref().map_or(folder.path(), |shm| shm.path()).join("board.db");
+            given.insert("interpreter".to_owned(), interpreter.display().to_string());
+            given.insert("database".to_owned(), path.display().to_string());
+            database = Some(Database { path, interpreter, owner: owner.ids });
+        }
         let values = spec.values(&post.mode, &post.store, given);
-        let files = spec.written(&values)?;
+        let mut files = spec.written(&values)?;
+        for name in &spec.applications {
+            files.push((name.clone(), application(name)?.to_owned()));
+        }
         if !spec.hosts.is_empty() {
             let path = folder.path().join(HOSTS);
             fs::write(&path, &spec.hosts).map_err(|e| format!("no names for {}: {e}", spec.name))?;
@@ -131,7 +111,18 @@ impl Prepared {
         let version = version(&spec, &program);
         let day = day_of(&program).filter(|_| !version.is_empty());
         let version = [version].into_iter().chain(day).collect::<Vec<_>>().join(" ");
-        Ok(Self { spec, values, post, files, preparations, version, folder, _memory_folder: memory_folder })
+        Ok(Self {
+            spec,
+            program,
+            values,
+            post,
+            database,
+            files,
+            preparations,
+            version,
+            folder,
+            _memory_folder: memory_folder,
+        })
     }
 
     /// The file that it sees as `/etc/hosts`.
@@ -151,8 +142,11 @@ impl Prepared {
 
     /// Runs the commands before the first start.
     pub fn prepare(&self) -> Result<(), String> {
+        if let Some(database) = &self.database {
+            database.make(&self.spec, self.folder.path())?;
+        }
         for words in &self.preparations {
-            run_to_end(&self.spec, words, self.folder.path())?;
+            run_to_end(&self.spec.name, words, self.folder.path())?;
         }
         Ok(())
     }
@@ -172,7 +166,7 @@ impl Prepared {
         if TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok() {
             return Err(format!("{address} is taken: something listens there already; choose another --port"));
         }
-        let program = program(&self.spec)?;
+        let program = self.program.clone();
         let arguments = self.values.fill_all(&self.spec.start)?;
         let log = fs::File::create(self.folder.path().join("out.log"))
             .map_err(|e| format!("no log for {}: {e}", self.spec.name))?;
@@ -252,7 +246,7 @@ impl Prepared {
         let has = |setting: &Setting| setting.gives.iter().chain(&setting.built_in).any(|a| *a == Advantage::Reload);
         ledger::Entry {
             name: self.spec.name.clone(),
-            store: self.post.store.clone(),
+            store: if self.post.makes_pages() { String::new() } else { self.post.store.clone() },
             commands: commands.iter().map(|command| hidden(command)).collect(),
             files: self.files.iter().map(|(name, text)| (name.clone(), hidden(text))).collect(),
             tuning: self.spec.tuning.clone(),
@@ -421,21 +415,34 @@ fn connections_max() -> u64 {
     (now.min(DESCRIPTORS_WISHED) / 2).saturating_sub(DESCRIPTORS_SPARE).max(16)
 }
 
+/// The placeholders that every entry has.
+fn placeholders(post: &Post, folder: &Path, program: &Path, owner: &Owner) -> BTreeMap<String, String> {
+    let values = [
+        ("dir", folder.display().to_string()),
+        ("program", program.display().to_string()),
+        ("port", post.port.to_string()),
+        ("origin", post.origin.to_string()),
+        ("origin_host", post.origin.ip().to_string()),
+        ("origin_port", post.origin.port().to_string()),
+        ("memory_mb", post.memory_mb.to_string()),
+        ("disk_mb", post.disk_mb.to_string()),
+        ("workers", post.cores.len().max(1).to_string()),
+        ("processes", post.servers.processes.to_string()),
+        ("connections_max", connections_max().to_string()),
+        ("object_bytes_max", OBJECT_BYTES_MAX.min(post.memory_mb << 19).to_string()),
+        ("user", owner.user.clone()),
+        ("group", owner.group.clone()),
+    ];
+    values.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
 /// The program's path.
-fn program(spec: &EntrySpec) -> Result<PathBuf, String> {
+fn program(spec: &EntrySpec, post: &Post) -> Result<PathBuf, String> {
     if spec.program.contains('/') || spec.program.is_empty() {
         return Ok(PathBuf::from(&spec.program));
     }
-    let path = std::env::var("PATH").unwrap_or_default();
-    let beside = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.to_path_buf()));
-    let folders = std::env::split_paths(&path).collect::<Vec<_>>().into_iter().chain(beside);
-    let folders = folders.chain(["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from));
-    let found = folders.map(|folder| folder.join(&spec.program)).find(|file| is_program(file));
-    found.ok_or_else(|| format!("{} is not installed ({})", spec.program, spec.package))
-}
-
-fn is_program(file: &Path) -> bool {
-    file.metadata().is_ok_and(|facts| facts.is_file() && facts.permissions().mode() & 0o111 != 0)
+    let first = post.servers.python.iter().filter(|_| spec.virtual_environment).map(|folder| folder.join("bin"));
+    find_program(&spec.program, &spec.package, first)
 }
 
 /// The first number with dots in what the program says of itself.
@@ -493,7 +500,7 @@ fn is_store_in_memory(spec: &EntrySpec, post: &Post) -> bool {
 
 /// A folder in memory for caches that are files, and for what other caches keep in files beside their store.
 fn memory_folder(spec: &EntrySpec, post: &Post) -> Result<Option<tempfile::TempDir>, String> {
-    if !(spec.memory_dir || is_store_in_memory(spec, post)) || !Path::new("/dev/shm").is_dir() {
+    if !(spec.memory_dir || post.makes_pages() || is_store_in_memory(spec, post)) || !Path::new("/dev/shm").is_dir() {
         return Ok(None);
     }
     let made = tempfile::Builder::new().prefix("cacheoff-").tempdir_in("/dev/shm");
@@ -529,28 +536,6 @@ fn lay_out(
         fs::write(&path, text).and_then(|()| own(&path)).map_err(|error| fail(&path, error))?;
     }
     Ok(())
-}
-
-fn run_to_end(spec: &EntrySpec, words: &[String], folder: &Path) -> Result<(), String> {
-    let [program, arguments @ ..] = words else { return Ok(()) };
-    let fail =
-        |reason: String| format!("{}: the command {:?} before the start failed: {reason}", spec.name, words.join(" "));
-    let mut command = Command::new(program);
-    command.args(arguments).current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = command.spawn().map_err(|error| fail(error.to_string()))?;
-    let begun = Instant::now();
-    loop {
-        match child.try_wait().map_err(|error| fail(error.to_string()))? {
-            Some(status) if status.success() => return Ok(()),
-            Some(status) => return Err(fail(status.to_string())),
-            None if begun.elapsed() > PREPARE_MAX => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(fail(format!("it took more than {} s", PREPARE_MAX.as_secs())));
-            }
-            None => std::thread::sleep(POLL),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -36,6 +36,7 @@ fn plan(entries: Vec<EntrySpec>, folder: &TempDir) -> Plan {
             memory_mb: 8,
             disk_mb: 0,
             cores: vec![0],
+            servers: Servers::default(),
         },
         any_mode: false,
         folder: folder.path().join("ledgers"),
@@ -177,7 +178,10 @@ fn entries_are_asked_as_the_workload_was_meant_where_they_can() {
     assert_eq!(mode("nginx", "polymix-4", true), "reverse");
     assert_eq!(mode("varnish", "polymix-2", false), "reverse");
     assert_eq!(mode("squid", "tree", false), "reverse");
+    assert_eq!(mode("puma", "board", false), "pages");
     let forced = Plan { any_mode: false, ..plan };
+    // Also where a mode is forced, pages are asked for as pages.
+    assert_eq!(post(&forced, &EntrySpec::builtin("puma").unwrap(), &Discipline::of("page"), false).mode, "pages");
     assert_eq!(
         post(&forced, &EntrySpec::builtin("squid").unwrap(), &Discipline::of("polymix-2"), false).mode,
         "reverse"

@@ -49,11 +49,21 @@ pub enum Advantage {
     OriginKeepAlive,
     /// No access log.
     NoAccessLog,
+    /// As many processes of the application as all entries have.
+    Processes,
+    /// The connection to the database stays open from one request to the next.
+    OpenDatabase,
+    /// The application is read and compiled once, not for each request.
+    CompiledOnce,
 }
 
 impl Advantage {
-    /// All of them: each entry says of each whether it has it.
-    pub const ALL: [Self; 11] = [
+    /// Those of servers that make pages: each of these says of each whether it has it.
+    pub const OF_SERVERS: [Self; 5] =
+        [Self::Processes, Self::ClientKeepAlive, Self::NoAccessLog, Self::OpenDatabase, Self::CompiledOnce];
+
+    /// Those of caches: each of these says of each whether it has it.
+    pub const OF_CACHES: [Self; 11] = [
         Self::Collapsing,
         Self::Reload,
         Self::Validation,
@@ -81,6 +91,9 @@ impl Advantage {
             Self::ClientKeepAlive => "keep-alive to clients",
             Self::OriginKeepAlive => "keep-alive to origins",
             Self::NoAccessLog => "no access log",
+            Self::Processes => "processes",
+            Self::OpenDatabase => "an open database",
+            Self::CompiledOnce => "an application that is compiled once",
         }
     }
 }
@@ -116,7 +129,8 @@ mod tests {
 
     /// An entry with one of its tunings.
     fn all() -> Vec<EntrySpec> {
-        let entries = EntrySpec::builtin_names().map(|name| EntrySpec::builtin(name).unwrap());
+        let names = EntrySpec::builtin_names().chain(EntrySpec::server_names());
+        let entries = names.map(|name| EntrySpec::builtin(name).unwrap());
         entries.flat_map(|spec| spec.tunings().into_iter().map(move |word| spec.tuned(&word).unwrap())).collect()
     }
 
@@ -136,6 +150,9 @@ mod tests {
     /// Each mode and each store that caches.
     fn places(spec: &EntrySpec) -> Vec<(String, String)> {
         let stores = || spec.store.keys().filter(|store| *store != "pass" || spec.store.len() == 1);
+        if spec.store.is_empty() {
+            return spec.mode.keys().map(|mode| (mode.clone(), String::new())).collect();
+        }
         spec.mode.keys().flat_map(|mode| stores().map(move |store| (mode.clone(), store.clone()))).collect()
     }
 
@@ -173,8 +190,10 @@ mod tests {
     /// An advantage that one product is given is given to each that can have it.
     #[test]
     fn every_entry_has_each_advantage_or_cannot_have_it() {
-        for spec in EntrySpec::builtin_names().map(|name| EntrySpec::builtin(name).unwrap()) {
-            for advantage in Advantage::ALL {
+        let names = EntrySpec::builtin_names().chain(EntrySpec::server_names());
+        for spec in names.map(|name| EntrySpec::builtin(name).unwrap()) {
+            let wanted = if spec.makes_pages() { &Advantage::OF_SERVERS[..] } else { &Advantage::OF_CACHES };
+            for advantage in wanted.iter().copied() {
                 let of = |pick: fn(&Setting) -> &Vec<Advantage>| {
                     let rows = spec.settings.iter().filter(|setting| setting.is_of(&spec.tuning));
                     rows.filter(|setting| pick(setting).contains(&advantage)).collect::<Vec<_>>()

@@ -42,6 +42,7 @@ fn played(store: &str, settle: Duration, meas_max: Duration) -> Ledger {
         memory_mb: 8,
         disk_mb: 8,
         cores: vec![],
+        servers: crate::contest::Servers::default(),
     };
     let entry = Prepared::new(EntrySpec::folder(folder.path()).unwrap(), post).unwrap();
     let settings = Settings {

@@ -207,6 +207,8 @@ pub enum Class {
     Purge,
     /// CONNECT requests.
     Tunnel,
+    /// Pages that an application made.
+    Page,
     /// Replies that one side broke off on purpose.
     Aborted,
     /// A content type, by its number in [`super::Run::contents`].
@@ -217,7 +219,7 @@ pub enum Class {
 
 impl Class {
     /// Those with a word of their own; the recorder's places are in the same order.
-    pub(super) const NAMED: [(Self, &'static str); 17] = [
+    pub(super) const NAMED: [(Self, &'static str); 18] = [
         (Self::All, "all"),
         (Self::Basic, "basic"),
         (Self::Hit, "hit"),
@@ -235,6 +237,7 @@ impl Class {
         (Self::Tunnel, "tunnel"),
         (Self::Aborted, "aborted"),
         (Self::Collapsed, "collapsed"),
+        (Self::Page, "page"),
     ];
 }
 
@@ -492,6 +495,8 @@ pub struct Load {
     pub cache_memory: u64,
     /// Open files of the cache.
     pub cache_descriptors: u64,
+    /// Processes of the cache.
+    pub cache_processes: u64,
     /// Threads of the cache.
     pub cache_threads: u64,
     /// Bytes that the cache wrote to a device.
@@ -524,6 +529,7 @@ impl Load {
             cache_kernel: mean(self.cache_kernel, later.cache_kernel),
             cache_memory: self.cache_memory.max(later.cache_memory),
             cache_descriptors: self.cache_descriptors.max(later.cache_descriptors),
+            cache_processes: self.cache_processes.max(later.cache_processes),
             cache_threads: self.cache_threads.max(later.cache_threads),
             cache_written: self.cache_written + later.cache_written,
             cache_read: self.cache_read + later.cache_read,
@@ -544,6 +550,7 @@ impl Load {
             cache_kernel: self.cache_kernel.max(other.cache_kernel),
             cache_memory: self.cache_memory + other.cache_memory,
             cache_descriptors: self.cache_descriptors + other.cache_descriptors,
+            cache_processes: self.cache_processes + other.cache_processes,
             cache_threads: self.cache_threads + other.cache_threads,
             cache_written: self.cache_written + other.cache_written,
             cache_read: self.cache_read + other.cache_read,

@@ -71,7 +71,7 @@ pub struct Recorder {
     connections: [Connections; 2],
 }
 
-const NAMED: usize = 17;
+const NAMED: usize = 18;
 
 const ALL: usize = 0;
 const BASIC: usize = 1;
@@ -286,6 +286,7 @@ fn place_of(kind: Kind) -> Option<usize> {
         Kind::Redirect => 12,
         Kind::Purge => 13,
         Kind::Tunnel => 14,
+        Kind::Page => 17,
     })
 }
 

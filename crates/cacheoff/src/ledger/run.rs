@@ -157,6 +157,8 @@ pub enum Mode {
     Forward,
     /// Reverse proxy: origin form.
     Reverse,
+    /// A server that makes the pages itself: there is no origin behind it.
+    Pages,
 }
 
 impl Mode {
@@ -166,6 +168,7 @@ impl Mode {
             Self::NoProxy => "no-proxy",
             Self::Forward => "forward",
             Self::Reverse => "reverse",
+            Self::Pages => "pages",
         }
     }
 }

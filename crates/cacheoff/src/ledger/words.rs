@@ -41,6 +41,7 @@ words! {
         Redirect "redirect" "A GET that was answered by a redirection.",
         Purge "purge" "An invalidation sent by the referee.",
         Tunnel "tunnel" "A CONNECT.",
+        Page "page" "A GET of a page that an application makes: it is neither a hit nor a miss.",
     }
 }
 
@@ -78,6 +79,7 @@ words! {
         AlteredBody "altered-body" "The body of a POST reached the origin changed, or not whole.",
         RepeatedPost "repeated-post" "A POST that was sent once reached the origin twice.",
         PurgedHit "purged-hit" "A hit on what was invalidated before the request was sent.",
+        LostPost "lost-post" "A post that the application had acknowledged is not on the page that was asked for afterwards.",
         Refused "refused" "The cache answered with an error of its own (5xx, 403, 407).",
         ConnectRefused "connect-refused" "Nobody listened.",
         ConnectTimeout "connect-timeout" "No connection within the limit.",
@@ -142,6 +144,9 @@ impl Trouble {
             Self::AlteredBody => "RFC 9110 section 7.7",
             Self::RepeatedPost => "RFC 9110 section 9.2.2",
             Self::PurgedHit => "none: what the method promises that the cache declares",
+            Self::LostPost => {
+                "RFC 9110 section 15.4.4: the answer to the POST led to a page that shows what came of it"
+            }
             Self::DoubledFetch => "none: it costs the origin",
             Self::NeedlessValidation => "none (RFC 9111 section 4 permits it): it costs the origin",
             _ => "",

@@ -106,6 +106,7 @@ impl Sequence {
             cache_bytes: None,
             price: None,
             watts: None,
+            processes: None,
         };
         let ledger = heat(&play, Some(self.peak), self.scale, self.seed, &self.cores)?;
         Ok(self.keep("2-no-proxy", Stage::NoProxy, ledger))
@@ -191,6 +192,7 @@ impl Sequence {
             cache_bytes: run.cache_bytes,
             price: run.price,
             watts: run.watts,
+            processes: None,
         };
         let alive = living.since.elapsed();
         let mut ledger = heat(&play, Some(self.peak), self.scale, self.seed, &self.cores)?;

@@ -1,7 +1,7 @@
 //! `cacheoff check` and the plan before a run.
 
 use super::{Asked, Plan, explain};
-use crate::workload::{Builtin, Report, Workload, load, markdown};
+use crate::workload::{Builtin, PageWorkload, Report, Workload, load, markdown};
 use std::process::ExitCode;
 
 /// Explains a workload in English and says what an ideal cache would do with it.
@@ -62,6 +62,9 @@ impl CheckArgs {
 /// A workload that comes with the program, or one in a file.
 pub fn find(name: &str, variant: Option<&str>, changes: &[(String, String)]) -> Result<Workload, String> {
     let said = |report: Report| report.to_string();
+    if let Some(workload) = PageWorkload::named(name) {
+        return Err(format!("{name} is a workload for application servers and no file: {}", workload.about));
+    }
     if let Some(builtin) = Builtin::named(name) {
         return load(&format!("{name}.toml"), builtin.text, variant, changes).map_err(said);
     }

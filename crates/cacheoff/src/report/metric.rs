@@ -4,7 +4,7 @@
 
 use super::Summary;
 use crate::chart::Unit;
-use crate::ledger::{Class, Histogram, Side};
+use crate::ledger::{Class, Histogram, Mode, Side};
 
 /// A figure of a summary.
 pub struct Metric {
@@ -28,7 +28,10 @@ impl Metric {
     pub fn of(&self, summary: &Summary<'_>) -> Option<f64> {
         // The load around a kill or a power cut is a probe and no test of speed.
         let is_probe = !summary.ledger.downtimes.is_empty() && self.group.is_of_load();
-        (self.of)(summary).filter(|value| value.is_finite() && !is_probe)
+        // A server that makes pages has neither a store nor an origin.
+        let makes_pages = summary.ledger.run.target.mode == Mode::Pages;
+        let is_of_caches = makes_pages && matches!(self.group, Group::Hits | Group::Origin);
+        (self.of)(summary).filter(|value| value.is_finite() && !is_probe && !is_of_caches)
     }
 
     /// The metric of a key.
@@ -185,6 +188,8 @@ metrics! {
         "cpu_us" "CPU per reply" Micros Less "CPU time of all processes of the cache, user and kernel, per reply." |s| cpu_per_reply(s);
         "cpu" "CPU, cores" Cores Less "Cores that the cache kept busy." |s| cache_load(s, |l| f64::from(l.cache_cpu));
         "memory" "memory" Bytes Less "Largest memory of all processes of the cache, shared pages counted once." |s| cache_load(s, |l| l.cache_memory as f64);
+        "processes" "processes" Count Neither "Most processes of the cache at a time." |s| cache_load(s, |l| l.cache_processes as f64).filter(|count| *count > 0.0);
+        "threads" "threads" Count Neither "Most threads of all its processes at a time." |s| cache_load(s, |l| l.cache_threads as f64);
         "descriptors" "open files" Count Less "Most open files." |s| cache_load(s, |l| l.cache_descriptors as f64);
         "energy_j" "energy of the machine per 1,000 replies, J" Count Less "Energy of the processors and their memory by their own counters, referee included, per 1,000 replies; only where the machine shows them." |s| energy_j(s).zip(ratio(1_000, s.phase.replies())).map(|(joules, share)| joules * share);
         "energy_w" "power of the machine, W" Count Less "The same energy per second." |s| energy_j(s).filter(|_| s.phase.length_us > 0).map(|joules| joules / (s.phase.length_us as f64 / 1e6));

@@ -5,7 +5,7 @@ use super::markup::{Table, escaped, folded};
 use super::metric::{METRICS, Metric};
 use super::{past, provenance, sections};
 use crate::chart::{self, Unit};
-use crate::ledger::{Ledger, MissCause, Trouble};
+use crate::ledger::{Ledger, MissCause, Mode, Trouble};
 use std::fmt::Write;
 
 /// The page of some ledgers.
@@ -59,6 +59,7 @@ pub(super) fn head(title: &str) -> String {
 
 /// Figures by which workloads are told at a glance, and those of a cache that was stopped and started again.
 const GLANCE: [&str; 4] = ["rps", "hit.p99", "dhr", "cpu_us"];
+const GLANCE_PAGES: [&str; 4] = ["rps", "p50", "p99", "cpu_us"];
 const GLANCE_STOPPED: [&str; 2] = ["downtime.hit", "downtime.kept"];
 
 /// A few figures of each workload, entries side by side; bold marks those that lead.
@@ -74,7 +75,16 @@ fn glance(comparisons: &[Comparison<'_>]) -> String {
         let mut headed = false;
         let stopped =
             comparison.entries.iter().flat_map(|entry| &entry.runs).any(|run| !run.ledger.downtimes.is_empty());
-        let keys: &[&str] = if stopped { &GLANCE_STOPPED } else { &GLANCE };
+        let makes_pages = comparison
+            .entries
+            .iter()
+            .flat_map(|entry| &entry.runs)
+            .any(|run| run.ledger.run.target.mode == Mode::Pages);
+        let keys: &[&str] = match makes_pages {
+            _ if stopped => &GLANCE_STOPPED,
+            true => &GLANCE_PAGES,
+            false => &GLANCE,
+        };
         for metric in keys.iter().filter_map(|key| Metric::named(key)) {
             let of = |label: &str| comparison.entries.iter().find(|entry| entry.label == label);
             if !labels.iter().filter_map(|label| of(label)).any(|entry| entry.spread(metric).is_some()) {

@@ -17,7 +17,7 @@ const BARS: [&str; 8] = ["downtime.miss", "downtime.hit", "rps", "mean", "p99", 
 /// Metrics that head the page of a single run.
 const TILES: [&str; 8] = ["rps", "mean", "p50", "p99", "max", "dhr", "errors", "cpu_us"];
 /// Metrics of the executive table; the whole list stands folded below it.
-const EXECUTIVE: [&str; 31] = [
+const EXECUTIVE: [&str; 33] = [
     "downtime.accept",
     "rps",
     "bps",
@@ -40,6 +40,8 @@ const EXECUTIVE: [&str; 31] = [
     "lies",
     "cpu_us",
     "memory",
+    "processes",
+    "threads",
     "rps_per_price",
     "hits_per_price",
     "rps_per_watt",

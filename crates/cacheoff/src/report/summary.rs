@@ -110,6 +110,7 @@ fn mean_load<'i>(intervals: impl Iterator<Item = &'i Interval>) -> Option<Load> 
         sum.cache_read += load.cache_read;
         sum.cache_memory = sum.cache_memory.max(load.cache_memory);
         sum.cache_descriptors = sum.cache_descriptors.max(load.cache_descriptors);
+        sum.cache_processes = sum.cache_processes.max(load.cache_processes);
         sum.cache_threads = sum.cache_threads.max(load.cache_threads);
         sum.own_descriptors = sum.own_descriptors.max(load.own_descriptors);
         sum.own_memory = sum.own_memory.max(load.own_memory);

@@ -300,7 +300,7 @@ impl Route {
             _ if self.names => server_name(server),
             Mode::Reverse if !self.host.is_empty() => host_of(&self.host).to_owned(),
             Mode::Reverse => self.hop(server).ip().to_string(),
-            Mode::Forward | Mode::NoProxy => self.server(server).to_string(),
+            Mode::Forward | Mode::NoProxy | Mode::Pages => self.server(server).to_string(),
         }
     }
 }

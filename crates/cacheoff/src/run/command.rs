@@ -17,7 +17,7 @@ use crate::simulate::Trace;
 use crate::simulate::command::read as read_log;
 use crate::stop;
 use crate::tls::{Authority, Tls, Trust};
-use crate::workload::{Builtin, Scaled, Workload, load};
+use crate::workload::{Builtin, PageWorkload, Scaled, Workload, load};
 use larder_wire::Url;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -322,6 +322,7 @@ pub fn heat(heat: &Heat<'_>, peak: Option<f64>, scale: f64, seed: u64, cores: &[
         Mode::NoProxy => route(None, None, heat.origin.port()),
         Mode::Forward => route(Some(heat.address), None, heat.origin.port()),
         Mode::Reverse => route(None, Some((heat.address, heat.address.to_string())), heat.origin.port()),
+        Mode::Pages => return Err(format!("{} makes pages, and {} asks for objects", heat.label, discipline.title())),
     };
     // An entry that was started here sees the names of the visible servers.
     let route = Route { purge: heat.purge.unwrap_or_default().to_owned(), names: heat.pid.is_some(), ..route };
@@ -432,6 +433,11 @@ pub fn read(discipline: &Discipline, scale: f64) -> Result<Scaled, String> {
 /// The file of a workload and its text.
 fn source(discipline: &Discipline) -> Result<(String, String), String> {
     let name = &discipline.workload;
+    if PageWorkload::named(name).is_some() {
+        return Err(format!(
+            "{name} is a workload for application servers: play it with cacheoff contest --workload {name}, against a server that runs already with --ask NAME=ADDR:PORT"
+        ));
+    }
     match Builtin::named(name) {
         Some(builtin) => Ok((format!("{name}.toml"), builtin.text.to_owned())),
         None => {

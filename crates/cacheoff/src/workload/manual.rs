@@ -4,7 +4,7 @@ use super::builtin::BUILTIN;
 use super::draft::{ContentDraft, PhaseDraft};
 use super::knob::{Knob, section_of};
 use super::table::{CONTENT, KNOBS, PHASE};
-use super::{Workload, variants};
+use super::{PAGE_WORKLOADS, Workload, variants};
 use std::fmt::Write;
 
 const INTRODUCTION: &str = "# Workloads
@@ -45,6 +45,19 @@ Features that the engine does not play are refused, never left out: HTTP/2, TLS 
 see an `/etc/hosts` with them (in a mount namespace); for others `--names FILE` writes it.
 ";
 
+const APPLICATION_SERVERS: &str = "
+## Those for application servers
+
+Two workloads ask servers that make pages, not caches: `cacheoff contest --workload page,board`, with the entries that are named in
+[entries/README.md](../crates/cacheoff/entries/README.md). They are no files. In a contest some knobs are changed as those of other workloads:
+`robot.count` (connections at a time), `robot.connection_uses` (requests of a connection, `none` for no limit), `phase.warm.length` and
+`phase.measure.length`, as in `board:robot.count=50:phase.measure.length=30s`. `peak` makes them an open loop: so many requests per second are due at
+times that are drawn, and each waits for a free connection; the wait counts. [referee.md](referee.md) says how replies are checked.
+
+| name | what it models |
+|---|---|
+";
+
 /// The whole page.
 pub fn markdown() -> String {
     let mut out = INTRODUCTION.to_owned();
@@ -54,6 +67,13 @@ pub fn markdown() -> String {
         let _ = writeln!(out, "| `{}` | {} |", builtin.name, workload.about);
         for (name, about) in variants(builtin.text) {
             let _ = writeln!(out, "| `{} --variant {name}` | {about} |", builtin.name);
+        }
+    }
+    out.push_str(APPLICATION_SERVERS);
+    for workload in PAGE_WORKLOADS {
+        let _ = writeln!(out, "| `{}` | {} |", workload.name, workload.about);
+        for variant in workload.variants {
+            let _ = writeln!(out, "| `{}:variant={}` | {} |", workload.name, variant.name, variant.about);
         }
     }
     let empty = Workload::empty();

@@ -2,7 +2,7 @@
 //!
 //! An entry that is not installed is passed over: that its absence is reported is tested with the contest.
 
-use cacheoff::contest::{Advantage, EntrySpec, Post, Prepared, Setting};
+use cacheoff::contest::{Advantage, EntrySpec, Post, Prepared, Servers, Setting};
 use cacheoff::kill::origin::Origin;
 use cacheoff::kill::probe::{Found, Probe};
 use std::io::{Read, Write};
@@ -30,6 +30,7 @@ fn play(name: &str, mode: &str, store: &str) -> Result<(), String> {
         memory_mb: 64,
         disk_mb: 256,
         cores: vec![0],
+        servers: Servers::default(),
     };
     let prepared = Prepared::new(EntrySpec::builtin(name)?, post)?;
     prepared.prepare()?;
@@ -165,6 +166,7 @@ fn what_entries_say_of_collapsing_and_reloads_is_true() {
             memory_mb: 64,
             disk_mb: 256,
             cores: vec![0],
+            servers: Servers::default(),
         };
         let prepared = match Prepared::new(spec, post) {
             Ok(prepared) => prepared,

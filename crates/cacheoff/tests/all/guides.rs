@@ -1,6 +1,6 @@
 //! The guides of `docs/cacheoff.md` work: their files are read, their workload is played, their flags exist.
 
-use cacheoff::contest::{EntrySpec, Post, Prepared};
+use cacheoff::contest::{EntrySpec, Post, Prepared, Servers};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -74,6 +74,7 @@ fn the_entry_of_the_guide_is_laid_out() {
             memory_mb: 64,
             disk_mb: 256,
             cores: vec![0],
+            servers: Servers::default(),
         };
         let prepared = Prepared::new(EntrySpec::folder(folder.path()).unwrap(), post).unwrap();
         let text = std::fs::read_to_string(prepared.folder().join("mycache.conf")).unwrap();

@@ -5,6 +5,7 @@ mod guides;
 mod hold;
 mod lies;
 mod official;
+mod pages;
 mod power_cut;
 mod traces;
 mod trouble;
