@@ -175,7 +175,7 @@ fn mount_for(flags: &TestFlags, file: &Path) -> Result<Mount, String> {
     }
     let application = Application { interface: Interface::Wsgi, name: "larder test".to_owned() };
     let host = Host::parse("localhost").ok_or("localhost is no name")?;
-    Ok(Mount { host, application, python: Arc::new(python) })
+    Ok(Mount { host, application, python: Arc::new(python), routes: Vec::new() })
 }
 
 /// Runs the tests. Gives the exit status that the runner wrote at its end, if it came so far, and that of its process.

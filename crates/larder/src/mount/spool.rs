@@ -265,7 +265,8 @@ mod tests {
         let name = "wsgi:app:application";
         let application = Application::parse(name).unwrap();
         let python = Arc::new(Python { buffers_bytes_max, ..Python::default() });
-        Mounts::default().add(Arc::new(Mount { host: Host::local(name), application, python }))
+        let mount = Mount { host: Host::local(name), application, python, routes: Vec::new() };
+        Mounts::default().add(Arc::new(mount))
     }
 
     fn client(last: u8) -> Option<Client> {
