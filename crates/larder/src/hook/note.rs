@@ -24,10 +24,10 @@ pub struct HookNote {
 }
 
 /// Longer words are cut: keys are made of what clients send.
-const DID_BYTES_MAX: usize = 160;
+const DID_BYTES_MAX: usize = 144;
 
 /// A longer path is cut.
-const TARGET_BYTES_MAX: usize = 160;
+const TARGET_BYTES_MAX: usize = 144;
 
 impl HookNote {
     /// A note that begins: nothing is done yet.
