@@ -1,7 +1,7 @@
 """Links that end: a URL is answered only with the signature of who may hand it out, and until its time is over.
 
 The origin makes links by `sign` with the same key: 32 random bytes or more in the file signed_urls.key beside this one, which
-`python3 -c "import secrets; print(secrets.token_hex(32))" > signed_urls.key` makes.
+`(umask 077; python3 -c "import secrets; print(secrets.token_hex(32))" > signed_urls.key)` makes.
 """
 
 import hashlib

@@ -35,7 +35,7 @@ pub(super) const RECIPES: &[Recipe] = &[
     recipe!(
         "signed_urls",
         "answer URLs only with a signature, and until their time is over",
-        "python3 -c \"import secrets; print(secrets.token_hex(32))\" > signed_urls.key"
+        "(umask 077; python3 -c \"import secrets; print(secrets.token_hex(32))\" > signed_urls.key), beside it"
     ),
     recipe!("maintenance", "a page for the time of maintenance, by a file", "set STAFF to your own addresses"),
     recipe!("purge_on_post", "what changes an article purges the pages that list articles", "set the paths to yours"),
