@@ -2,6 +2,7 @@
 
 use super::bench::{BenchArgs, Budget, no_twins};
 use super::{Discipline, EntrySpec, Event, Plan, Players, Post, Servers, contest};
+use crate::workload::PageKind;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -145,6 +146,13 @@ fn refuse_strangers(entries: &[EntrySpec], disciplines: &[Discipline]) -> Result
                 let reason = spec.can(mode, "memory").err().unwrap_or_default();
                 return Err(format!("workload {}: {reason}", discipline.workload));
             }
+            let asks_board = discipline.pages().is_some_and(|workload| workload.asks == PageKind::Board);
+            if asks_board && spec.program.is_empty() {
+                return Err(format!(
+                    "workload {}: {} runs already, and each play begins with a new database; ask it for page, or write an entry that is started",
+                    discipline.workload, spec.name
+                ));
+            }
         }
     }
     Ok(())
@@ -192,7 +200,7 @@ mod tests {
         assert!(names.len() > 8 && names[0] == "larder-wsgi" && !names.contains(&"squid"), "{names:?}");
         let titles: Vec<String> = plan.disciplines.iter().map(Discipline::title).collect();
         assert_eq!((titles.len(), titles[4].as_str(), plan.post.servers.processes), (5, "board (15-kept)", 3));
-        let asked = plan_of(&["--entries", "", "--ask", "mine=127.0.0.1:1", "--workload", "board"]).unwrap();
+        let asked = plan_of(&["--entries", "", "--ask", "mine=127.0.0.1:1", "--workload", "page"]).unwrap();
         assert_eq!(asked.entries[0].name, "mine");
     }
 
@@ -224,6 +232,7 @@ mod tests {
             (&["--entries", "granian"], "workload hammer: granian makes pages and is no cache"),
             (&["--entries", "squid,puma", "--workload", "tree"], "workload tree: puma makes pages"),
             (&["--processes", "0"], "invalid value"),
+            (&["--entries", "", "--ask", "mine=127.0.0.1:1", "--workload", "board"], "begins with a new database"),
             (&["--mode", "sideways"], "invalid value"),
         ] {
             let error = plan_of(words).err().unwrap();

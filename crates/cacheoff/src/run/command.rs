@@ -435,7 +435,7 @@ fn source(discipline: &Discipline) -> Result<(String, String), String> {
     let name = &discipline.workload;
     if PageWorkload::named(name).is_some() {
         return Err(format!(
-            "{name} is a workload for application servers: play it with cacheoff contest --workload {name}, against a server that runs already with --ask NAME=ADDR:PORT"
+            "{name} is a workload for application servers: play it with cacheoff contest --workload {name}"
         ));
     }
     match Builtin::named(name) {
