@@ -25,6 +25,9 @@ pub(super) enum NoReply {
     Refused,
 }
 
+/// A call gets its time anew so often, where the machine did not let it use it.
+const STARVED_MAX: u32 = 9;
+
 type Answer = Result<ReplyBody, NoReply>;
 
 /// The connection to one process. Its task ends with the connection.
@@ -92,8 +95,10 @@ impl Line {
     async fn run(&self, call_time: Duration) -> NoReply {
         let Ok(mut stream) = connect_socket(&self.process.socket).await else { return NoReply::Refused };
         let (mut reader, mut writer) = stream.split();
-        // Side by side: a process that writes a long reply may not read meanwhile.
+        // Side by side: a process that writes a long reply may not read meanwhile. In this order: where this worker had to wait,
+        // a reply may be here that is no longer late.
         tokio::select! {
+            biased;
             () = self.read(&mut reader) => NoReply::Ended,
             () = self.write(&mut writer) => NoReply::Ended,
             () = self.watch(call_time) => NoReply::Late,
@@ -123,16 +128,42 @@ impl Line {
         }
     }
 
-    /// Waits until a call takes too long.
+    /// Waits until a call takes too long. Time in which the machine let this worker or the process wait does not count, up to
+    /// [`STARVED_MAX`]: a timer that comes late says it of the worker, and the system says it of the process.
     async fn watch(&self, call_time: Duration) {
+        let mut starved = 0;
         loop {
-            let is_idle = self.pending.borrow().is_empty();
-            let due = if is_idle { Instant::now() + call_time } else { self.since.get() + call_time };
-            if !is_idle && Instant::now() >= due {
+            let since = self.since.get();
+            if self.pending.borrow().is_empty() {
+                starved = 0;
+                sleep_until(Instant::now() + call_time).await;
+                continue;
+            }
+            sleep_until(since + call_time / 2).await;
+            if !self.runs_since(since) {
+                starved = 0;
+                continue;
+            }
+            let (pid, due) = (self.process.pid, since + call_time);
+            let waited = waited_for_cpu(pid);
+            sleep_until(due).await;
+            if !self.runs_since(since) {
+                starved = 0;
+                continue;
+            }
+            let waited = waited_for_cpu(pid).saturating_sub(waited);
+            let longest = waited.max(Instant::now() - due);
+            if starved == STARVED_MAX || longest < call_time / 4 {
                 return;
             }
-            sleep_until(due).await;
+            starved += 1;
+            self.since.set(Instant::now());
         }
+    }
+
+    /// Whether the call that ran at this moment runs still.
+    fn runs_since(&self, since: Instant) -> bool {
+        self.since.get() == since && !self.pending.borrow().is_empty()
     }
 
     /// Hands out the replies that are whole; false where the process breaks the rules of frames.
@@ -165,4 +196,11 @@ impl Line {
             let _ = pending.answer.send(Err(if is_culprit { end } else { NoReply::NotBegun }));
         }
     }
+}
+
+/// How long the first thread of a process has waited for a processor since it began; nothing where the system does not tell.
+fn waited_for_cpu(pid: u32) -> Duration {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
+    let nanos = text.split_whitespace().nth(1).and_then(|nanos| nanos.parse().ok());
+    Duration::from_nanos(nanos.unwrap_or_default())
 }
