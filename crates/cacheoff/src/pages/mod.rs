@@ -1,7 +1,7 @@
 //! The workloads of application servers: clients ask for pages that nobody else makes, and hold each page against what the
 //! application must answer, to the byte. There are no origins, no objects and no hits here; the ledger is the same.
 //!
-//! [`Forum`] knows the board as it must be, [`judge`] holds a reply against it, [`client`] speaks HTTP on one connection,
+//! [`Forum`] knows the board as it must be, `judge` holds a reply against it, `client` speaks HTTP on one connection,
 //! [`play`] keeps all clients busy and counts.
 
 mod ask;
