@@ -1,10 +1,10 @@
 """What hooks of stored responses and of answers get: `Found` and `Answer`."""
 
 from types import FrameType
-from typing import NoReturn, Optional, Tuple
+from typing import NoReturn, Tuple
 
-from ._messages import Request
-from ._views import RESPONSE_NOTES, Headers, NotCopied
+from ._messages import Request, ResponseHead
+from ._views import Mark
 
 
 def _refuse_change(_: FrameType) -> NoReturn:
@@ -14,15 +14,19 @@ def _refuse_change(_: FrameType) -> NoReturn:
     )
 
 
-class Found(NotCopied):
+class Found(ResponseHead):
     """A stored response that is about to be used. Nothing of it can be changed."""
 
-    __slots__ = ("_facts", "_headers", "_request")
+    __slots__ = ("_facts",)
+
+    _stage = "found"
 
     def __init__(self, request: Request, facts: Tuple[int, int, int, Tuple[str, ...]]) -> None:
-        self._request = request
+        super().__init__(request)
         self._facts = facts
-        self._headers: Optional[Headers] = None
+
+    def _mark_of_fields(self) -> Mark:
+        return _refuse_change
 
     @property
     def age(self) -> int:
@@ -48,47 +52,19 @@ class Found(NotCopied):
         self._request._reads["found:tags"] = None
         return self._facts[3]
 
-    @property
-    def status(self) -> int:
-        self._request._reads["status"] = None
-        return self._request._status
-
-    @property
-    def headers(self) -> Headers:
-        """The fields of the response. They can't be changed."""
-        view = self._headers
-        if view is None:
-            request = self._request
-            view = self._headers = Headers(request._response_fields, RESPONSE_NOTES, request._reads, _refuse_change, "found")
-        return view
-
     def __repr__(self) -> str:
         return f"<larder.Found {self.status}, {self._facts[0]} s old>"
 
 
-class Answer(NotCopied):
-    """The head of an answer on its way to one client. Changes are for this client alone: what is stored stays as it is."""
+class Answer(ResponseHead):
+    """The head of an answer on its way to one client. Changes are for this client alone: what is stored stays as it is.
 
-    __slots__ = ("_headers", "_request")
+    Fields of the connection, of the body and of conditions can't be changed.
+    """
 
-    def __init__(self, request: Request) -> None:
-        self._request = request
-        self._headers: Optional[Headers] = None
+    __slots__ = ()
 
-    @property
-    def status(self) -> int:
-        """The status of the response: 200 also where the client gets a part of it, or is told that it has not changed."""
-        self._request._reads["status"] = None
-        return self._request._status
-
-    @property
-    def headers(self) -> Headers:
-        """The fields of the answer. Those of the connection, of the body and of conditions can't be changed."""
-        view = self._headers
-        if view is None:
-            request = self._request
-            view = self._headers = Headers(request._response_fields, RESPONSE_NOTES, request._reads, request._mark, "respond")
-        return view
+    _stage = "respond"
 
     def __repr__(self) -> str:
         return f"<larder.Answer {self.status}>"

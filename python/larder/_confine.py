@@ -122,7 +122,10 @@ class _Landlock:
     def version(self) -> int:
         """Return the version of the kernel's interface; 0 where there is none."""
         c = self._ctypes
-        return max(0, self._syscall(c.c_long(_LANDLOCK_CREATE_RULESET), None, c.c_size_t(0), c.c_uint32(_LANDLOCK_VERSION)))
+        version: int = self._syscall(
+            c.c_long(_LANDLOCK_CREATE_RULESET), None, c.c_size_t(0), c.c_uint32(_LANDLOCK_VERSION)
+        )
+        return max(0, version)
 
     def ruleset(self, files: int, net: int, scoped: int) -> int:
         attributes = struct.pack("=QQQ", files, net, scoped)
@@ -204,7 +207,7 @@ def _forbid_network(ctypes: Any, prctl: Callable[..., int], confinement: Confine
     program = b"".join(struct.pack("=HBBI", *step) for step in _sockets_filter(*known))
     steps = ctypes.create_string_buffer(program, len(program))
 
-    class Program(ctypes.Structure):  # type: ignore[misc, name-defined]
+    class Program(ctypes.Structure):  # type: ignore[misc]
         _fields_ = [("length", ctypes.c_ushort), ("steps", ctypes.c_void_p)]
 
     described = Program(len(program) // 8, ctypes.cast(steps, ctypes.c_void_p))

@@ -1,13 +1,13 @@
-"""The objects that hooks get: `Request` and `FetchedResponse`."""
+"""The objects that hooks get: `Request`, and the `ResponseHead` that those of answers share."""
 
 from json.encoder import encode_basestring_ascii as quoted
 from sys import _getframe
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Optional, Tuple, Union
 
 from . import _checks
 from ._checks import Duration
-from ._views import REQUEST_NOTES, RESPONSE_NOTES, Cookies, Headers, NotCopied, Query, parse_cookies
+from ._views import REQUEST_NOTES, RESPONSE_NOTES, Cookies, Headers, Mark, NotCopied, Query, parse_cookies
 
 if TYPE_CHECKING:
     from ._answers import Answer
@@ -270,21 +270,20 @@ class Purge(NotCopied):
             self._tags[_checks.tag(tag)] = None
 
 
-class FetchedResponse(NotCopied):
-    """The head of a response as it came from the origin, before Larder decides whether and how long to store it."""
+class ResponseHead(NotCopied):
+    """The head of a response, as hooks of one stage see it."""
 
-    __slots__ = ("_grace", "_headers", "_purge", "_request", "_tags", "_ttl")
+    __slots__ = ("_headers", "_request")
+
+    _stage: ClassVar[str]
 
     def __init__(self, request: Request) -> None:
         self._request = request
         self._headers: Optional[Headers] = None
-        self._ttl: Optional[int] = None
-        self._grace: Optional[int] = None
-        self._tags: Optional[Tags] = None
-        self._purge: Optional[Purge] = None
 
     @property
     def status(self) -> int:
+        """The status of the response: 200 also where the client gets a part of it, or is told that it has not changed."""
         self._request._reads["status"] = None
         return self._request._status
 
@@ -294,8 +293,28 @@ class FetchedResponse(NotCopied):
         view = self._headers
         if view is None:
             request = self._request
-            view = self._headers = Headers(request._response_fields, RESPONSE_NOTES, request._reads, request._mark, "fetched")
+            view = self._headers = Headers(
+                request._response_fields, RESPONSE_NOTES, request._reads, self._mark_of_fields(), self._stage
+            )
         return view
+
+    def _mark_of_fields(self) -> Mark:
+        return self._request._mark
+
+
+class FetchedResponse(ResponseHead):
+    """The head of a response as it came from the origin, before Larder decides whether and how long to store it."""
+
+    __slots__ = ("_grace", "_purge", "_tags", "_ttl")
+
+    _stage = "fetched"
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        self._ttl: Optional[int] = None
+        self._grace: Optional[int] = None
+        self._tags: Optional[Tags] = None
+        self._purge: Optional[Purge] = None
 
     @property
     def ttl(self) -> Optional[float]:

@@ -14,7 +14,7 @@ use larder_cache::head::StoredHead;
 use larder_cache::policy::{self, Asked, Usable};
 use larder_cache::tags;
 use larder_wire::date::Stamp;
-use larder_wire::{RequestHead, Url};
+use larder_wire::{RequestHead, ResponseHead, Url};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ pub(super) async fn found<S: ClientStream>(
         stale: !terms.is_fresh(now),
         tags: tags::names(&stored.head.fields).map(|tag| String::from_utf8_lossy(tag).into_owned()).collect(),
     };
-    let about = (request, &ask.url, &*stored, Some(&hit));
+    let about = (request, &ask.url, &stored.head, Some(&hit));
     let (effects, place) = match asked_about::<S, FoundEffects>(stream, hooked, about, record).await {
         Ok(Some(Decided { effects, note })) => {
             let place = note.at();
@@ -93,7 +93,7 @@ async fn usable<S: ClientStream>(
 async fn asked_about<S: ClientStream, E: Effects>(
     stream: &mut S,
     hooked: &HookedBy,
-    (request, url, stored, hit): (&RequestHead, &Url, &StoredHead, Option<&HitFacts>),
+    (request, url, head, hit): (&RequestHead, &Url, &ResponseHead, Option<&HitFacts>),
     record: &mut Record,
 ) -> Result<Option<Decided<E>>, Option<Page>> {
     let env = Rc::clone(stream.env());
@@ -109,7 +109,7 @@ async fn asked_about<S: ClientStream, E: Effects>(
         url,
         client: stream.peer().address.ip(),
         name: &name,
-        answer: (stored.head.status, &stored.head.fields),
+        answer: (head.status, &head.fields),
         hit,
     };
     env.hooks.ask_about::<E>(&mount, &about).await.map_err(|trouble| {
@@ -155,9 +155,8 @@ impl Responding {
     ) -> Responded {
         let AnswerSource::Entry { reader, stored, outcome, verbatim, refill } = answer else { return answer.into() };
         // The head for the client that caused the fetch has fields that others do not get.
-        let own = deliver::head_for_client(&stored, outcome).clone();
-        let mut own = StoredHead::new(own, stored.terms.clone(), stored.received).with_reason(stored.not_stored());
-        let about = (request, &self.url, &own, None);
+        let head = deliver::head_for_client(&stored, outcome);
+        let about = (request, &self.url, head, None);
         let effects = match asked_about::<S, RespondEffects>(stream, &self.hooked, about, record).await {
             Ok(Some(Decided { effects, note })) => {
                 record.note_hook(note);
@@ -171,7 +170,9 @@ impl Responding {
         if effects.is_nothing() {
             return AnswerSource::Entry { reader, stored, outcome, verbatim, refill }.into();
         }
-        effects.change(&mut own.head.fields);
+        let mut own = head.clone();
+        effects.change(&mut own.fields);
+        let own = StoredHead::new(own, stored.terms.clone(), stored.received).with_reason(stored.not_stored());
         let given = effects.set.iter().map(|(name, _)| name.clone()).collect();
         Responded { answer: AnswerSource::Entry { reader, stored: Arc::new(own), outcome, verbatim, refill }, given }
     }

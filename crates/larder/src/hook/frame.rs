@@ -5,7 +5,7 @@
 //! have their own numbers, so that many can be under way on one connection.
 
 use crate::mount::Stage;
-use larder_wire::{Fields, Scheme};
+use larder_wire::{Fields, RequestHead, Scheme, Url};
 use std::net::IpAddr;
 
 /// The length of a frame's head.
@@ -53,6 +53,30 @@ pub struct HitFacts {
     pub stale: bool,
     /// The tags that its origin or hooks gave it.
     pub tags: Vec<String>,
+}
+
+impl<'a> CallFacts<'a> {
+    /// The facts of a call about a request; those about its answer are none.
+    pub fn of(
+        stage: Stage,
+        (request, url, client): (&'a RequestHead, &'a Url, IpAddr),
+        (hooks, name): (&'a [u16], &'a str),
+    ) -> CallFacts<'a> {
+        CallFacts {
+            stage,
+            hooks,
+            method: request.method.as_str(),
+            scheme: url.scheme,
+            host: url.host.as_str(),
+            port: url.port,
+            path_and_query: &url.path,
+            client,
+            name,
+            fields: &request.fields,
+            answer: None,
+            hit: None,
+        }
+    }
 }
 
 /// Appends a call with this number; false, and nothing is appended, where it would be longer than a frame may be.

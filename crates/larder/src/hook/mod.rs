@@ -210,20 +210,8 @@ impl HookLines {
             if called.is_empty() {
                 return Ok(None);
             }
-            let facts = CallFacts {
-                stage: E::STAGE,
-                hooks: &called,
-                method,
-                scheme: url.scheme,
-                host: url.host.as_str(),
-                port: url.port,
-                path_and_query: &url.path,
-                client,
-                name,
-                fields: &request.fields,
-                answer: Some(answer),
-                hit,
-            };
+            let of_request = CallFacts::of(E::STAGE, (request, url, client), (&called, name));
+            let facts = CallFacts { answer: Some(answer), hit, ..of_request };
             if let Some(decided) = self.remembered(&hooks, &facts) {
                 return Ok(Some(decided));
             }

@@ -80,7 +80,7 @@ impl HookNeed {
             return self.mount.ready(LOAD_WAIT).await.err().map(|trouble| Err((CallTrouble::of_load(trouble), None)));
         };
         let began = tokio::time::Instant::now();
-        let facts = facts(request, &self.url, client, (called, name));
+        let facts = CallFacts::of(Stage::Request, (request, &self.url, client), (called, name));
         let reply = env.hooks.ask((&self.mount, hooks), &facts).await?;
         Some(reply.map_err(|trouble| {
             let by = match &trouble {
@@ -91,29 +91,6 @@ impl HookNeed {
             let note = note.did(trouble.as_str()).took(began.elapsed());
             (trouble, Some(note))
         }))
-    }
-}
-
-/// The facts of a call about a request.
-pub(super) fn facts<'a>(
-    request: &'a RequestHead,
-    url: &'a Url,
-    client: IpAddr,
-    (called, name): (&'a [u16], &'a str),
-) -> CallFacts<'a> {
-    CallFacts {
-        stage: Stage::Request,
-        hooks: called,
-        method: request.method.as_str(),
-        scheme: url.scheme,
-        host: url.host.as_str(),
-        port: url.port,
-        path_and_query: &url.path,
-        client,
-        name,
-        fields: &request.fields,
-        answer: None,
-        hit: None,
     }
 }
 

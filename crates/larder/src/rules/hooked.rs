@@ -1,13 +1,15 @@
 //! The work of a site's hooks on a request: which of them are called, and the request that their decision makes of it.
 
 use super::ask::Route;
-use super::by_hook::{ByHook, HookNeed, HookReply, HookedBy, facts};
+use super::by_hook::{ByHook, HookNeed, HookReply, HookedBy};
 use super::facts::{Facts, Scene};
 use super::need::Need;
 use super::pages::{ambiguous, ambiguous_cookie};
 use crate::config::Site;
 use crate::config::python::OnFailure;
-use crate::hook::{self, CallTrouble, Decided, HookNote, RequestEffects, ScriptAnswer, ScriptFailure, Stage};
+use crate::hook::{
+    self, CallFacts, CallTrouble, Decided, HookNote, RequestEffects, ScriptAnswer, ScriptFailure, Stage,
+};
 use crate::mount::{Asked, Hooks, MountState};
 use crate::page::Page;
 use larder_wire::reading::Reading;
@@ -76,7 +78,7 @@ pub(super) fn judge(facts_read: &Facts<'_>, (number, site, host): (usize, &Site,
             if called.is_empty() {
                 return Ok(GoesOn::unchanged(judged.hooked_by(&hooks, url)));
             }
-            let facts = facts(request, url, scene.client, (&called, ""));
+            let facts = CallFacts::of(Stage::Request, (request, url, scene.client), (&called, ""));
             match scene.hook_lines.and_then(|lines| lines.remembered(&hooks, &facts)) {
                 Some(decided) => Ok(decided),
                 None => return Err(judged.need(Some((hooks, called.into())))),
@@ -159,7 +161,7 @@ impl<'a> Judged<'a> {
             Err(failure) => {
                 let trouble = CallTrouble::Failed(failure);
                 if let Some(hooks) = self.mount.hooks() {
-                    let facts = facts(self.request, self.url, self.scene.client, (&[], ""));
+                    let facts = CallFacts::of(Stage::Request, (self.request, self.url, self.scene.client), (&[], ""));
                     hook::report(self.mount, (&hooks, &facts), &trouble);
                 }
                 let note = note.did(trouble.as_str());
