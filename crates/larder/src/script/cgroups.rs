@@ -5,6 +5,7 @@ use rustix::fs::getxattr;
 use std::cell::RefCell;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,7 +46,7 @@ impl ControlGroups {
         /// A program may have several servers, as tests do.
         static SERVERS: AtomicU64 = AtomicU64::new(0);
         let server = SERVERS.fetch_add(1, Ordering::Relaxed);
-        let folder = own.join(format!("{NAME}{}-{server}", std::process::id()));
+        let folder = own.join(format!("{NAME}{}-{}-{server}", pid_namespace(), std::process::id()));
         match fs::create_dir(&folder) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(format!("{}: {error}", folder.display()));
@@ -154,9 +155,7 @@ fn end_those_of_dead_servers(own: &Path) {
     let Ok(entries) = fs::read_dir(own) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let of_server = name.to_str().and_then(|name| name.strip_prefix(NAME));
-        let pid = of_server.and_then(|name| name.split('-').next()?.parse::<u32>().ok());
-        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+        if server_of(&name.to_string_lossy(), pid_namespace()).is_some_and(has_ended) {
             let _ = fs::write(entry.path().join("cgroup.kill"), "1");
             for group in fs::read_dir(entry.path()).into_iter().flatten().flatten() {
                 let _ = fs::remove_dir(group.path());
@@ -164,6 +163,23 @@ fn end_those_of_dead_servers(own: &Path) {
             let _ = fs::remove_dir(entry.path());
         }
     }
+}
+
+fn has_ended(server: u32) -> bool {
+    !Path::new(&format!("/proc/{server}")).exists()
+}
+
+/// The server that has made a group of this name, where it belongs to this namespace of process numbers: whether a server of
+/// another container lives is not known here.
+fn server_of(name: &str, namespace: u64) -> Option<u32> {
+    let mut numbers = name.strip_prefix(NAME)?.split('-');
+    let (of, server) = (numbers.next()?.parse::<u64>().ok()?, numbers.next()?.parse().ok()?);
+    (of == namespace).then_some(server)
+}
+
+/// The number of the namespace in which this server's processes have their numbers; 0 where the system has none.
+fn pid_namespace() -> u64 {
+    fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino())
 }
 
 #[cfg(test)]
@@ -183,6 +199,14 @@ mod tests {
             [(within, "0::/other\n"), (mounts, "0::/../x\n"), ("", "0::/\n"), (mounts, "8:pids:/\n")]
         {
             assert_eq!(folder(mounts, groups), None, "{mounts}{groups}");
+        }
+    }
+
+    #[test]
+    fn groups_of_servers_in_other_containers_are_left_alone() {
+        assert_eq!(server_of("larder-4026531836-17-0", 4_026_531_836), Some(17));
+        for other in ["larder-4026531999-17-0", "larder-17-0", "larder-", "larder-x-17-0", "other-4026531836-17-0"] {
+            assert_eq!(server_of(other, 4_026_531_836), None, "{other}");
         }
     }
 

@@ -83,18 +83,23 @@ pub(super) fn settings(folder: &Path, origin: SocketAddr, python: &str) -> Strin
     )
 }
 
+/// Reads the head of a request: its first line, and its fields by their names in lower case. `None` at the end.
+pub(super) fn read_head(lines: &mut impl BufRead) -> Option<(String, HashMap<String, String>)> {
+    let (mut first, mut fields) = (String::new(), HashMap::new());
+    lines.read_line(&mut first).ok().filter(|&read| read > 0)?;
+    loop {
+        let mut line = String::new();
+        lines.read_line(&mut line).ok().filter(|&read| read > 0)?;
+        let Some((name, value)) = line.trim_end().split_once(": ") else { return Some((first, fields)) };
+        fields.insert(name.to_ascii_lowercase(), value.to_owned());
+    }
+}
+
 /// An origin that tells what it was asked: the target, and the fields that hooks set.
 fn echo(stream: &TcpStream) -> Option<()> {
     let mut lines = BufReader::new(stream);
     loop {
-        let (mut first, mut fields) = (String::new(), HashMap::new());
-        lines.read_line(&mut first).ok().filter(|&read| read > 0)?;
-        loop {
-            let mut line = String::new();
-            lines.read_line(&mut line).ok().filter(|&read| read > 0)?;
-            let Some((name, value)) = line.trim_end().split_once(": ") else { break };
-            fields.insert(name.to_ascii_lowercase(), value.to_owned());
-        }
+        let (first, fields) = read_head(&mut lines)?;
         let target = first.split(' ').nth(1)?.to_owned();
         let field = |name: &str| fields.get(name).cloned().unwrap_or_default();
         let text = format!("{target} user={} cookie={}", field("x-user"), field("cookie"));

@@ -354,27 +354,32 @@ while True:
     connection.close()
 "#;
 
-#[test]
-fn a_hostile_process_harms_its_own_answers_alone() {
+/// A server with an application, and beside it sites of these names, whose process is [`HOSTILE`].
+fn hostile(folder: &Path, names: &[impl AsRef<str>]) -> Steered {
     use std::os::unix::fs::PermissionsExt;
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("hostile");
+    let program = folder.join("hostile");
     fs::write(&program, HOSTILE).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
-    fs::write(folder.path().join("app.py"), APPLICATION).unwrap();
-    let names = ["noise", "closed", "stopped", "early", "random", "heads", "short", "long", "split", "two"];
-    let sites = names.iter().map(|name| {
+    fs::write(folder.join("app.py"), APPLICATION).unwrap();
+    let sites = names.iter().map(AsRef::as_ref).map(|name| {
         format!("[[site]]\nhosts = [\"{name}.example\"]\norigin = \"wsgi:{name}\"\npython = \"hostile\"\n")
     });
-    let text = settings(folder.path(), "processes = 1\n")
+    let text = settings(folder, "processes = 1\n")
         .replace("origin = \"wsgi:app\"", "origin = \"wsgi:app\"\npython = \"app\"")
         + &sites.collect::<String>()
         + &format!(
             "[[python]]\nname = \"hostile\"\nfolder = \"{}\"\ninterpreter = \"{}\"\nprocesses = 1\nrequest_time = \"300ms\"\n",
-            folder.path().display(),
+            folder.display(),
             program.display()
         );
-    let steered = Steered::start(folder.path(), &text);
+    Steered::start(folder, &text)
+}
+
+#[test]
+fn a_hostile_process_harms_its_own_answers_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = ["noise", "closed", "stopped", "early", "random", "heads", "short", "long", "split", "two"];
+    let steered = hostile(folder.path(), &names);
     let proxy = steered.server.addresses()[0];
     let ask =
         |name: &str| exchange(proxy, &format!("GET /x HTTP/1.1\r\nHost: {name}.example\r\nConnection: close\r\n\r\n"));
@@ -404,25 +409,10 @@ fn a_hostile_process_harms_its_own_answers_alone() {
 /// place is lost, and the server goes on.
 #[test]
 fn random_answers_of_a_hostile_process_reach_nobody_else() {
-    use std::os::unix::fs::PermissionsExt;
     const SEEDS: usize = 8;
     let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("hostile");
-    fs::write(&program, HOSTILE).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
-    fs::write(folder.path().join("app.py"), APPLICATION).unwrap();
-    let sites = (0..SEEDS).map(|seed| {
-        format!("[[site]]\nhosts = [\"seed{seed}.example\"]\norigin = \"wsgi:seed{seed}\"\npython = \"hostile\"\n")
-    });
-    let text = settings(folder.path(), "processes = 1\n")
-        .replace("origin = \"wsgi:app\"", "origin = \"wsgi:app\"\npython = \"app\"")
-        + &sites.collect::<String>()
-        + &format!(
-            "[[python]]\nname = \"hostile\"\nfolder = \"{}\"\ninterpreter = \"{}\"\nprocesses = 1\nrequest_time = \"300ms\"\n",
-            folder.path().display(),
-            program.display()
-        );
-    let steered = Steered::start(folder.path(), &text);
+    let names: Vec<String> = (0..SEEDS).map(|seed| format!("seed{seed}")).collect();
+    let steered = hostile(folder.path(), &names);
     let proxy = steered.server.addresses()[0];
     let clients = (0..SEEDS).map(|seed| {
         std::thread::spawn(move || {

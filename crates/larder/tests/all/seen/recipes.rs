@@ -1,10 +1,10 @@
 //! The recipes for hooks, each in front of an origin.
 
+use super::hooks::read_head;
 use super::reload::{Steered, base};
 use super::stand::{self, body, exchange};
-use std::collections::HashMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,14 +17,7 @@ static ANSWERS: AtomicU64 = AtomicU64::new(0);
 fn echo(stream: &TcpStream) -> Option<()> {
     let mut lines = BufReader::new(stream);
     loop {
-        let (mut first, mut fields) = (String::new(), HashMap::new());
-        lines.read_line(&mut first).ok().filter(|&read| read > 0)?;
-        loop {
-            let mut line = String::new();
-            lines.read_line(&mut line).ok().filter(|&read| read > 0)?;
-            let Some((name, value)) = line.trim_end().split_once(": ") else { break };
-            fields.insert(name.to_ascii_lowercase(), value.to_owned());
-        }
+        let (first, fields) = read_head(&mut lines)?;
         let mut words = first.split(' ');
         let (method, target) = (words.next()?, words.next()?);
         let field = |name: &str| fields.get(name).map_or("-", String::as_str);
