@@ -8,7 +8,7 @@ use crate::engine::Settings;
 use crate::ledger::{Interval, Ledger, Load, Run, Side, WorkloadFacts};
 use crate::object::{Name, World};
 use crate::origin::{Departure, Manner, answer};
-use crate::proc::{Watched, machine};
+use crate::proc::{Watched, machine, own_command};
 use crate::run::command::read;
 use crate::run::{Order, Wanted, bind_to, derive, route, run_since};
 use crate::stop;
@@ -127,7 +127,7 @@ impl CeilingArgs {
         Run {
             cacheoff: env!("CARGO_PKG_VERSION").to_owned(),
             label: "generator".to_owned(),
-            command: std::env::args().collect::<Vec<_>>().join(" "),
+            command: own_command(),
             workload: WorkloadFacts { name, scale: 1.0, ..WorkloadFacts::default() },
             machine: machine(&self.core.to_string()),
             ..Run::default()

@@ -16,7 +16,7 @@ use crate::ledger::{
     Downtime, End, Errors, Exhibit, Interval, Kind, Ledger, Mode, Note, Outcome, PhasePlan, PhaseStart, Recorder,
     Reply, Run, Served, Target, Trouble, WorkloadFacts,
 };
-use crate::proc::{Sampler, Watched, machine, system_tuning};
+use crate::proc::{Sampler, Watched, machine, own_command, system_tuning};
 use crate::stop;
 use origin::Origin;
 use probe::{Found, Probe};
@@ -448,7 +448,7 @@ fn head(subject: &Subject<'_>, means: &Means<'_>, settings: &Settings) -> Run {
         cacheoff: env!("CARGO_PKG_VERSION").to_owned(),
         label: subject.label.to_owned(),
         started_unix: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
-        command: std::env::args().collect::<Vec<_>>().join(" "),
+        command: own_command(),
         workload: WorkloadFacts {
             name: means.test.to_owned(),
             scale: 1.0,

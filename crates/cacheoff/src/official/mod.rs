@@ -12,6 +12,7 @@ use crate::contest::{Discipline, EntrySpec, Heat, Post, Prepared, Running, in_fi
 use crate::kill::origin::Origin;
 use crate::kill::{self, Means, Subject, failed, outage};
 use crate::ledger::{End, Ledger, Mode, Note, Outcome, Price, Run, Stage, Target, WorkloadFacts};
+use crate::proc::own_command;
 use crate::run::command::heat;
 use crate::{msl, stop};
 use std::fs::{self, File};
@@ -264,7 +265,7 @@ fn head(living: &Living<'_>) -> Run {
     Run {
         cacheoff: env!("CARGO_PKG_VERSION").to_owned(),
         label: living.spec.name.clone(),
-        command: std::env::args().collect::<Vec<_>>().join(" "),
+        command: own_command(),
         target: Target {
             mode: if living.post.mode == "forward" { Mode::Forward } else { Mode::Reverse },
             address: living.running.address.to_string(),

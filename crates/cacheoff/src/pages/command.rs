@@ -4,7 +4,7 @@ use super::ask::Ask;
 use super::play::{Order, play};
 use crate::contest::{Discipline, Heat};
 use crate::ledger::{Ledger, PhasePlan, Run, Tuning, WorkloadFacts};
-use crate::proc::{Watched, machine, system_tuning};
+use crate::proc::{Watched, machine, own_command, system_tuning};
 use crate::run::bind_to;
 use crate::stop;
 use crate::workload::PagePlan;
@@ -104,7 +104,7 @@ fn head(heat: &Heat<'_>, plan: &PagePlan, workload: WorkloadFacts, seed: u64, co
         round: heat.round,
         repeats: heat.repeats.clone(),
         started_unix: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
-        command: std::env::args().collect::<Vec<_>>().join(" "),
+        command: own_command(),
         workload,
         seed,
         target: heat.target.clone(),

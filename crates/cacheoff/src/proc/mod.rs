@@ -17,6 +17,11 @@ use std::time::Instant;
 /// Processes that are watched together are at most this many; a runaway tree is cut off here.
 const PROCESSES_MAX: usize = 4_096;
 
+/// The command that started this process, so that a shell takes it.
+pub fn own_command() -> String {
+    text::command(std::env::args())
+}
+
 /// A process and all that descend from it, now.
 pub fn tree(root: u32) -> Vec<u32> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();

@@ -5,6 +5,16 @@ use std::collections::BTreeSet;
 /// Clock ticks per second in /proc: the kernel's promise to programs, whatever its own clock is.
 const TICKS_PER_S: f64 = 100.0;
 
+/// The words of a command, as they are typed into a shell.
+pub(super) fn command(words: impl Iterator<Item = String>) -> String {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "_@%+=:,./-".contains(letter);
+    let typed = words.map(|word| match !word.is_empty() && word.chars().all(is_plain) {
+        true => word,
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    });
+    typed.collect::<Vec<_>>().join(" ")
+}
+
 /// The fields of `/proc/PID/stat` that matter here.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Stat {
@@ -114,6 +124,15 @@ pub(super) fn listening(table: &str, port: u16) -> BTreeSet<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_can_be_typed_again() {
+        let words = ["cacheoff", "official", "--by", "the project", "--peak=100", "it's", ""];
+        assert_eq!(
+            command(words.into_iter().map(str::to_owned)),
+            r"cacheoff official --by 'the project' --peak=100 'it'\''s' ''"
+        );
+    }
 
     #[test]
     fn stat_is_read_whatever_the_name_is() {

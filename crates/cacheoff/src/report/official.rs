@@ -168,7 +168,10 @@ fn executive(sequence: &Sequence<'_>) -> String {
     let of_entry = |of: fn(&crate::ledger::Entry) -> &str, ledger: &Ledger| {
         ledger.run.target.entry.as_ref().map_or(String::new(), |known| of(known).to_owned())
     };
-    row(&mut table, sequence, "product", |entry| fact(&|ledger| ledger.run.target.product.clone(), entry));
+    // Of all texts this is the longest, and would push the last columns out of the window.
+    row(&mut table, sequence, "product", |entry| {
+        format!("<span class=\"narrow\">{}</span>", fact(&|ledger| ledger.run.target.product.clone(), entry))
+    });
     row(&mut table, sequence, "asked as", |entry| fact(&|ledger| ledger.run.target.mode.as_str().to_owned(), entry));
     row(&mut table, sequence, "store", |entry| {
         let store = |ledger: &Ledger| of_entry(|known| &known.store, ledger);

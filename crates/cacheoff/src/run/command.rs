@@ -9,7 +9,7 @@ use crate::engine::Settings;
 use crate::ledger::{Ideal, Ledger, Mode, Outcome, PhasePlan, Run, Target, TlsFacts, WorkloadFacts};
 use crate::origin::{Hosts, server_address};
 use crate::plan::{Asked, Plan, show};
-use crate::proc::{Watched, machine, system_tuning};
+use crate::proc::{Watched, machine, own_command, system_tuning};
 use crate::report::{Summary, Threshold, Weight};
 use crate::robot::{Route, server_name};
 use crate::schedule::{Goal, Phase};
@@ -470,7 +470,7 @@ fn head(
     let mut run = Run {
         cacheoff: env!("CARGO_PKG_VERSION").to_owned(),
         started_unix: wanted.epoch,
-        command: std::env::args().collect::<Vec<_>>().join(" "),
+        command: own_command(),
         workload: facts,
         seed: wanted.seed,
         target,
