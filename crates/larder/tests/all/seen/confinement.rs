@@ -103,11 +103,26 @@ fn lacks(steered: &Steered, what: &str) -> bool {
     mounts.all().iter().any(|state| state.report().lacks.iter().any(|lacking| lacking.contains(what)))
 }
 
+/// A folder that is not below those for temporary files, where everybody may write; the tree itself may lie below one.
+fn folder_outside() -> tempfile::TempDir {
+    let home = std::env::var("HOME").unwrap_or_default();
+    let temporary = ["/tmp", "/var/tmp", "/dev/shm"];
+    let places = [env!("CARGO_TARGET_TMPDIR"), &home, "/var/lib", "/opt"];
+    let outside =
+        places.into_iter().filter(|place| !temporary.iter().any(|folder| Path::new(place).starts_with(folder)));
+    outside.filter(|place| place.starts_with('/')).find_map(|place| tempfile::tempdir_in(place).ok()).unwrap_or_else(
+        || {
+            panic!(
+                "this user can write in none of {places:?} that is not for temporary files: set HOME to such a folder"
+            )
+        },
+    )
+}
+
 #[test]
 fn a_process_has_none_of_the_servers_secrets_and_writes_where_it_may() {
     let folder = tempfile::tempdir().unwrap();
-    // Not below the folders for temporary files, where everybody may write.
-    let outside = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let outside = folder_outside();
     let further = outside.path().join("further");
     fs::create_dir(&further).unwrap();
     let (steered, proxy) = started(folder.path(), &format!("write = [\"{}\"]\n", further.display()));
