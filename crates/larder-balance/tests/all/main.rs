@@ -1,0 +1,5 @@
+//! Groups against members that fail, dawdle and lie, by a clock that costs nothing.
+
+mod choices;
+mod members_in_trouble;
+mod play;
