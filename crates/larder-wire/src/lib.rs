@@ -7,7 +7,8 @@
 //! Read in this order: [`fields`] (the ordered list of header fields), [`head`] (request and response
 //! heads), [`parse`] (bytes to heads), [`framing`] (where a body ends), [`body`] (decoding it),
 //! [`encode`] (values to bytes); then what a cache reads: [`date`], [`directives`], [`etag`],
-//! [`range`], [`structured`].
+//! [`range`], [`structured`]; at last [`icap`], which carries heads of HTTP to a service that may change them, and the
+//! datagrams of neighbouring caches, [`icp`] and [`htcp`].
 
 // `println!` and its kin panic where nobody reads them.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
@@ -24,6 +25,9 @@ pub mod fields;
 pub mod framing;
 pub mod head;
 pub mod hop;
+pub mod htcp;
+pub mod icap;
+pub mod icp;
 pub mod method;
 pub mod names;
 pub mod parse;

@@ -23,14 +23,20 @@ pub enum Scheme {
     Http,
     /// Over TLS.
     Https,
+    /// Files of an FTP server (RFC 1738 section 3.2), through a gateway: asked for at a forward proxy alone.
+    Ftp,
 }
 
 impl Scheme {
+    /// All of them.
+    pub const ALL: [Scheme; 3] = [Scheme::Http, Scheme::Https, Scheme::Ftp];
+
     /// The scheme in lower case.
     pub fn as_str(self) -> &'static str {
         match self {
             Scheme::Http => "http",
             Scheme::Https => "https",
+            Scheme::Ftp => "ftp",
         }
     }
 
@@ -39,6 +45,7 @@ impl Scheme {
         match self {
             Scheme::Http => "http://",
             Scheme::Https => "https://",
+            Scheme::Ftp => "ftp://",
         }
     }
 
@@ -47,6 +54,7 @@ impl Scheme {
         match self {
             Scheme::Http => 80,
             Scheme::Https => 443,
+            Scheme::Ftp => 21,
         }
     }
 }
@@ -101,6 +109,18 @@ impl Host {
     pub fn ip(&self) -> Option<std::net::IpAddr> {
         self.0.trim_start_matches('[').trim_end_matches(']').parse().ok()
     }
+
+    /// The one spelling of an IPv6 address, and of an IPv4 address that is written as one of IPv6 (RFC 4291 section 2.5.5.2, RFC 5952): both
+    /// reach the same machine. Nothing for all other hosts, which have one spelling.
+    pub fn spelled_plainly(&self) -> Option<Host> {
+        if !self.0.starts_with('[') {
+            return None;
+        }
+        Some(match self.ip()?.to_canonical() {
+            std::net::IpAddr::V4(address) => Host(address.to_string().into()),
+            std::net::IpAddr::V6(address) => Host(format!("[{address}]").into()),
+        })
+    }
 }
 
 impl fmt::Display for Host {
@@ -112,7 +132,7 @@ impl fmt::Display for Host {
 /// An absolute URL of a request: scheme, host, port and the path with its query as received.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Url {
-    /// http or https.
+    /// http, https, or ftp.
     pub scheme: Scheme,
     /// The host in lower case.
     pub host: Host,
@@ -127,7 +147,16 @@ impl Url {
     /// people and are forbidden in requests: RFC 9110 section 4.2.4), for a fragment, and for a byte that no
     /// target may have. An empty port is the scheme's own; an empty path becomes `/`.
     pub fn parse(text: &str) -> Option<Url> {
-        let (scheme, rest) = split_scheme(text)?;
+        Url::parse_as(text, &[Scheme::Http, Scheme::Https])
+    }
+
+    /// A URL that a forward proxy may be asked for: as [`Url::parse`], and ftp URLs.
+    pub fn parse_asked(text: &str) -> Option<Url> {
+        Url::parse_as(text, &Scheme::ALL)
+    }
+
+    fn parse_as(text: &str, schemes: &[Scheme]) -> Option<Url> {
+        let (scheme, rest) = split_scheme(text, schemes)?;
         let (authority, path) = rest.split_at(authority_len(rest));
         let (host, port) = split_authority(authority)?;
         if !is_target(path.as_bytes()) {
@@ -348,7 +377,7 @@ pub(crate) fn of_method(method: &Method, target: &[u8]) -> Result<Target, Fault>
     if text.starts_with('/') {
         return Ok(Target::Origin(text.into()));
     }
-    match (text, Url::parse(text)) {
+    match (text, Url::parse_asked(text)) {
         ("*", _) if *method == Method::Options => Ok(Target::Asterisk),
         ("*", _) => refuse("the target * is for OPTIONS only"),
         // An OPTIONS of a whole server, asked through a proxy (RFC 9112 section 3.2.4).
@@ -356,7 +385,10 @@ pub(crate) fn of_method(method: &Method, target: &[u8]) -> Result<Target, Fault>
             Ok(Target::Absolute(Url { path: "*".into(), ..url }))
         }
         (_, Some(url)) => Ok(Target::Absolute(url)),
-        (_, None) => refuse("the target is neither a path nor an absolute http or https URL"),
+        (_, None) if has_user_information(text) => {
+            refuse("the URL has user information, which no request may have; send the login as Authorization")
+        }
+        (_, None) => refuse("the target is neither a path nor an absolute http, https or ftp URL"),
     }
 }
 
@@ -422,8 +454,8 @@ fn authority_len(rest: &str) -> usize {
     rest.bytes().position(|byte| matches!(byte, b'/' | b'?' | b'#')).unwrap_or(rest.len())
 }
 
-fn split_scheme(text: &str) -> Option<(Scheme, &str)> {
-    [Scheme::Http, Scheme::Https].into_iter().find_map(|scheme| {
+fn split_scheme<'a>(text: &'a str, schemes: &[Scheme]) -> Option<(Scheme, &'a str)> {
+    schemes.iter().find_map(|&scheme| {
         let prefix = scheme.before_authority();
         let (start, rest) = text.split_at_checked(prefix.len())?;
         start.eq_ignore_ascii_case(prefix).then_some((scheme, rest))
@@ -437,8 +469,13 @@ fn has_scheme(reference: &str) -> bool {
         && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
 }
 
+/// Whether the authority has an `@` (RFC 3986 section 3.2.1).
+fn has_user_information(absolute: &str) -> bool {
+    split_scheme(absolute, &Scheme::ALL).is_some_and(|(_, rest)| rest[..authority_len(rest)].contains('@'))
+}
+
 fn has_no_path(absolute: &str) -> bool {
-    split_scheme(absolute).is_some_and(|(_, rest)| !rest.contains(['/', '?']))
+    split_scheme(absolute, &Scheme::ALL).is_some_and(|(_, rest)| !rest.contains(['/', '?']))
 }
 
 /// The path, and the query with its question mark.

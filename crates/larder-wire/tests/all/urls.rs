@@ -148,3 +148,19 @@ fn the_url_of_a_request() {
         assert_eq!(asked(text, scheme), wanted.map(str::to_owned), "{text}");
     }
 }
+
+#[test]
+fn ftp_is_for_requests_alone() {
+    for text in ["ftp://a/", "FTP://A:21/", "ftp://a"] {
+        assert_eq!(Url::parse(text), None, "{text}");
+        let url = Url::parse_asked(text).unwrap_or_else(|| panic!("{text}"));
+        assert_eq!((url.to_string().as_str(), url.port, url.authority().as_str()), ("ftp://a/", 21, "a"), "{text}");
+    }
+    assert_eq!(
+        Url::parse_asked("ftp://a:2121/b;type=i").map(|url| url.to_string()).as_deref(),
+        Some("ftp://a:2121/b;type=i")
+    );
+    for text in ["ftp://u@a/", "ftps://a/", "ftp:/a", "ftp://a/#b"] {
+        assert_eq!(Url::parse_asked(text), None, "{text}");
+    }
+}
