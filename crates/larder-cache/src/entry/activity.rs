@@ -34,6 +34,8 @@ pub(super) struct Activity {
     /// The client of the fetch was answered with a stored response because the origin was silent: the fetch goes on without
     /// readers, and requests that may have that response need not wait.
     pub(super) is_late: bool,
+    /// Its last reader held the fetch back, and left.
+    is_left_held: bool,
 }
 
 /// How far a fetch came towards its origin, as far as is known.
@@ -50,11 +52,16 @@ pub enum Contact {
     Made,
 }
 
+/// A fetch that its readers hold back stays so far ahead of the fastest of them.
+const HELD_BYTES: u64 = 256 * 1024;
+
 /// One reader of an entry that is not whole.
 #[derive(Default)]
 pub(super) struct ReaderSlot {
     pub(super) position: u64,
     waker: Option<Waker>,
+    /// Its client takes the body at a limited pace, and the fetch is not to be faster.
+    holds_back: bool,
     /// Why the bytes that the reader was waiting for will not come.
     pub(super) failed: Option<Failure>,
 }
@@ -143,15 +150,42 @@ impl State {
         self.activity.as_ref().map_or(0, |activity| activity.readers_ever)
     }
 
-    /// Gives a new reader its slot.
+    /// Gives a new reader its slot. A fetch that was held back for others goes on.
     pub(super) fn add_reader(&mut self) -> usize {
-        self.activity().add_reader()
+        if self.readers_mut().any(|reader| reader.holds_back) {
+            self.wake_writers();
+        }
+        let activity = self.activity();
+        activity.is_left_held = false;
+        activity.add_reader()
+    }
+
+    /// Whether the last reader held the fetch back: without one it is not to be faster, so it ends.
+    pub(super) fn is_left_held(&self) -> bool {
+        self.activity.as_ref().is_some_and(|activity| activity.is_left_held)
+    }
+
+    /// The fetch goes no further ahead of this reader, if all others say so too.
+    pub(super) fn hold_back(&mut self, slot: Option<usize>) {
+        if let Some(reader) = self.reader_mut(slot) {
+            reader.holds_back = true;
+        }
+    }
+
+    /// Whether a fetch that has come up to this byte waits for its fastest reader: all of them hold it back, and none of them is
+    /// within [`HELD_BYTES`] of it.
+    pub(super) fn is_held_back(&self, at: u64) -> bool {
+        let readers = || self.activity.iter().flat_map(|activity| activity.readers.iter().flatten());
+        let furthest = readers().map(|reader| reader.position).max();
+        furthest.is_some_and(|furthest| at.saturating_sub(furthest) >= HELD_BYTES)
+            && readers().all(|reader| reader.holds_back)
     }
 
     pub(super) fn remove_reader(&mut self, slot: usize) {
         let activity = self.activity();
-        activity.readers[slot] = None;
+        let left = activity.readers[slot].take();
         activity.reader_count -= 1;
+        activity.is_left_held = activity.reader_count == 0 && left.is_some_and(|reader| reader.holds_back);
     }
 
     pub(super) fn reader(&self, slot: Option<usize>) -> Option<&ReaderSlot> {

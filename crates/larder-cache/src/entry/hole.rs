@@ -57,11 +57,12 @@ impl Entry {
             return Poll::Ready(Room::Gone);
         }
         if state.reader_count() == 0 {
-            let worth = missing <= limits.abandoned_bytes_max.max(done);
+            let worth = missing <= limits.abandoned_bytes_max.max(done) && !state.is_left_held();
             return Poll::Ready(if worth { Room::Go } else { Room::Gone });
         }
         let ahead = fill.at.saturating_sub(state.slowest());
-        if state.body.bytes() < memory_object_bytes_max || ahead < limits.window_bytes {
+        let has_room = state.body.bytes() < memory_object_bytes_max || ahead < limits.window_bytes;
+        if has_room && !state.is_held_back(fill.at) {
             return Poll::Ready(Room::Go);
         }
         if let Some(own) = state.hole_fill(fill.number) {

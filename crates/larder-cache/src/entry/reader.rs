@@ -128,6 +128,13 @@ impl Reader {
         self.entry.state.write().activity().is_late = true;
     }
 
+    /// The client takes the body at a limited pace: unless another reader wants more, the fetch goes no further than 256 KiB ahead of it.
+    pub fn hold_back(&self) {
+        if self.slot.is_some() {
+            self.entry.state.write().hold_back(self.slot);
+        }
+    }
+
     /// The length of the whole body, when it is known by now.
     pub fn length(&self) -> Option<u64> {
         self.entry.state.read().length

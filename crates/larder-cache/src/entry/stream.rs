@@ -117,8 +117,15 @@ impl Entry {
         let mut state = self.state.write();
         if !state.life.passes() {
             let is_wanted = state.reader_count() > 0 || limits.unattended || state.is_late();
-            let goes_on = is_wanted || state.is_worth_finishing(limits.abandoned_bytes_max);
-            return Poll::Ready(if goes_on && !state.rest_comes_otherwise() { Room::Go } else { Room::Gone });
+            let goes_on = is_wanted || (!state.is_left_held() && state.is_worth_finishing(limits.abandoned_bytes_max));
+            if !goes_on || state.rest_comes_otherwise() {
+                return Poll::Ready(Room::Gone);
+            }
+            if !state.is_held_back(state.received()) {
+                return Poll::Ready(Room::Go);
+            }
+            state.activity().writer = Some(cx.waker().clone());
+            return Poll::Pending;
         }
         if state.reader_count() == 0 {
             return Poll::Ready(Room::Gone);

@@ -12,7 +12,7 @@ use larder_wire::etag::ETag;
 use larder_wire::{Fields, Reason, ResponseHead, Version};
 
 use super::StoredHead;
-use crate::policy::{Grace, LifetimeSource, Terms, Vary};
+use crate::policy::{Grace, HookTerms, LifetimeSource, Terms, Vary};
 
 /// The version that this program writes, and the newest that it reads.
 pub const VERSION: u8 = 1;
@@ -123,7 +123,7 @@ fn wire_bytes(bytes: &[u8], lines: u64) -> Result<usize, FormatFault> {
     Ok(wire_bytes)
 }
 
-const SOURCES: [LifetimeSource; 11] = [
+const SOURCES: [LifetimeSource; 12] = [
     LifetimeSource::Targeted,
     LifetimeSource::SMaxAge,
     LifetimeSource::MaxAge,
@@ -135,6 +135,7 @@ const SOURCES: [LifetimeSource; 11] = [
     LifetimeSource::Rule,
     LifetimeSource::RuleMin,
     LifetimeSource::Protocol,
+    LifetimeSource::Hook,
 ];
 
 fn encode_terms(out: &mut Vec<u8>, terms: &Terms) {
@@ -142,9 +143,14 @@ fn encode_terms(out: &mut Vec<u8>, terms: &Terms) {
         number(out, value);
     }
     out.push(SOURCES.iter().position(|source| *source == terms.source).unwrap_or(SOURCES.len() - 1) as u8);
-    let flags = [terms.must_revalidate, terms.no_cache, terms.immutable];
+    let hook = terms.grace.as_ref().and_then(|grace| grace.hook());
+    let flags = [terms.must_revalidate, terms.no_cache, terms.immutable, hook.is_some()];
     out.push(flags.iter().enumerate().map(|(bit, &flag)| u8::from(flag) << bit).sum());
     for value in [terms.stale_while_revalidate(), terms.stale_if_error(), terms.last_modified.map(|stamp| stamp.0)] {
+        out.push(u8::from(value.is_some()));
+        number(out, value.unwrap_or(0));
+    }
+    for value in hook.iter().flat_map(|hook| [hook.ttl_seconds, hook.grace_seconds]) {
         out.push(u8::from(value.is_some()));
         number(out, value.unwrap_or(0));
     }
@@ -163,11 +169,19 @@ fn decode_terms(rest: &mut Rest<'_>) -> Result<Terms, FormatFault> {
     let (initial_age, date, lifetime) = (rest.number()?, Stamp(rest.number()?), rest.number()?);
     let source = *SOURCES.get(usize::from(rest.byte()?)).ok_or(FormatFault::Broken)?;
     let flags = rest.byte()?;
-    if flags > 0b111 {
+    if flags > 0b1111 {
         return Err(FormatFault::Broken);
     }
     let (stale_while_revalidate, stale_if_error) = (rest.optional()?, rest.optional()?);
+    let grace = Grace::of(stale_while_revalidate, stale_if_error);
     let last_modified = rest.optional()?.map(Stamp);
+    let grace = match flags & 8 {
+        0 => grace,
+        _ => {
+            let hook = HookTerms { ttl_seconds: rest.optional()?, grace_seconds: rest.optional()? };
+            Some(Grace::with_hook(grace.as_deref(), hook))
+        }
+    };
     let etag = match rest.byte()? {
         0 => None,
         kind @ (1 | 2) => Some(ETag { weak: kind == 2, opaque: rest.text()?.into() }),
@@ -182,7 +196,7 @@ fn decode_terms(rest: &mut Rest<'_>) -> Result<Terms, FormatFault> {
         source,
         must_revalidate: flags & 1 != 0,
         no_cache: flags & 2 != 0,
-        grace: Grace::of(stale_while_revalidate, stale_if_error),
+        grace,
         immutable: flags & 4 != 0,
         etag,
         last_modified,
@@ -243,7 +257,7 @@ mod tests {
         let options = prop::array::uniform3(prop::option::of(any::<u64>()));
         let etag = prop::option::of((any::<bool>(), prop::collection::vec(any::<u8>(), 0..20)));
         let vary = prop::collection::vec("[a-z-]{1,9}(:[a-z, ]{0,9})?\n", 0..4);
-        (numbers, 0..SOURCES.len(), any::<[bool; 3]>(), options, etag, vary).prop_map(
+        (numbers, 0..SOURCES.len(), any::<[bool; 4]>(), options, etag, vary).prop_map(
             |(numbers, source, flags, options, etag, vary)| Terms {
                 received: Stamp(numbers[0]),
                 initial_age: numbers[1],
@@ -252,7 +266,13 @@ mod tests {
                 source: SOURCES[source],
                 must_revalidate: flags[0],
                 no_cache: flags[1],
-                grace: Grace::of(options[0], options[1]),
+                grace: match flags[3] {
+                    true => {
+                        let hook = HookTerms { ttl_seconds: options[0], grace_seconds: options[1] };
+                        Some(Grace::with_hook(Grace::of(options[1], options[0]).as_deref(), hook))
+                    }
+                    false => Grace::of(options[0], options[1]),
+                },
                 immutable: flags[2],
                 etag: etag.map(|(weak, opaque)| ETag { weak, opaque: opaque.into() }),
                 last_modified: options[2].map(Stamp),

@@ -5,9 +5,11 @@ use larder_wire::etag::ETag;
 use larder_wire::range::ContentRange;
 use larder_wire::{RequestHead, ResponseHead};
 
+use super::freshness::Directives;
 use super::validate::is_strong_date;
 use super::{
-    NotStored, Settings, Storable, Terms, Times, dated, freshen, freshness, head_to_store, may_update, storable,
+    NotStored, Settings, Storable, Terms, Times, by_hook, dated, freshen, freshness, head_to_store, may_update,
+    storable,
 };
 
 /// True when the bytes of a new response (200 or 206) and those stored are of one representation: both carry the
@@ -47,12 +49,18 @@ pub fn completed(
     may_update(request, part, settings)?;
     let mut head = combined_head(stored, part);
     dated(&mut head, times.received);
-    match storable(request, &head, times, settings) {
+    let settings_now = by_hook::go_on(settings, terms);
+    match storable(request, &head, times, &settings_now) {
         Storable::No(why) => Err(why),
         Storable::Yes(mut renewed) => {
             // `Age` is in the part only: stored heads have none.
             let of_part = freshness::initial_age(part, renewed.date, times);
-            renewed.initial_age = of_part.max(terms.age(times.received));
+            let initial_age = of_part.max(terms.age(times.received));
+            if settings_now.hook.is_some() {
+                give_by_hook(&mut renewed, terms, initial_age, (request, &head, times), &settings_now);
+            } else {
+                renewed.initial_age = initial_age;
+            }
             Ok((head_to_store(&head, settings), renewed))
         }
     }
@@ -100,4 +108,26 @@ fn strong_date(head: &ResponseHead) -> Option<Stamp> {
     let read = |name| head.fields.get(name).and_then(parse_date);
     let modified = read("Last-Modified")?;
     read("Date").is_some_and(|date| is_strong_date(modified, date)).then_some(modified)
+}
+
+/// Puts the terms of hooks in force for a response of which a part arrived: `renewed` are its terms by the newer fields, and its age is
+/// that of its oldest part. The time that hooks gave to the parts before is not prolonged.
+fn give_by_hook(
+    renewed: &mut Terms,
+    stored: &Terms,
+    initial_age: u64,
+    (asked, head, times): (&RequestHead, &ResponseHead, Times),
+    settings: &Settings,
+) {
+    let directives = Directives::of(head, settings);
+    // As the origin gives them: hooks count from this arrival on, whatever the age is by then.
+    let of_origin = Settings { hook: None, ..settings.clone() };
+    *renewed = storable::terms(Some(asked), head, &directives, renewed.vary.clone(), times, &of_origin);
+    renewed.initial_age = initial_age;
+    by_hook::give(renewed, Some(asked), head, &directives.control, settings);
+    let given_before = stored.grace.as_ref().and_then(|grace| grace.hook()).and_then(|hook| hook.ttl_seconds);
+    if given_before.is_some() {
+        let left = u64::try_from(stored.remaining(times.received)).unwrap_or(0);
+        renewed.lifetime = renewed.lifetime.min(initial_age.saturating_add(left));
+    }
 }

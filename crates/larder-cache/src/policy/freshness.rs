@@ -33,6 +33,8 @@ pub enum LifetimeSource {
     RuleMin,
     /// The protocol that is spoken, whatever the answer says.
     Protocol,
+    /// A hook of the forward proxy, whatever the answer says.
+    Hook,
 }
 
 impl LifetimeSource {
@@ -50,25 +52,28 @@ impl LifetimeSource {
             LifetimeSource::Rule => "store-rule",
             LifetimeSource::RuleMin => "store-rule-min",
             LifetimeSource::Protocol => "protocol",
+            LifetimeSource::Hook => "hook",
         }
     }
 
     /// The source that has this word.
     pub fn of_word(word: &str) -> Option<LifetimeSource> {
         use LifetimeSource::*;
-        let all = [Targeted, SMaxAge, MaxAge, Expires, Negative, Heuristic, Unlabelled, None, Rule, RuleMin, Protocol];
+        let all =
+            [Targeted, SMaxAge, MaxAge, Expires, Negative, Heuristic, Unlabelled, None, Rule, RuleMin, Protocol, Hook];
         all.into_iter().find(|source| source.as_str() == word)
     }
 
     /// True when the origin said it.
     pub fn is_explicit(self) -> bool {
         use LifetimeSource::*;
-        !matches!(self, Negative | Heuristic | Unlabelled | None | Rule | Protocol)
+        !matches!(self, Negative | Heuristic | Unlabelled | None | Rule | Protocol | Hook)
     }
 
     /// True when it was given to an answer of which nobody said that it is the same for all who ask.
     pub(super) fn is_ours(self) -> bool {
-        matches!(self, LifetimeSource::Unlabelled | LifetimeSource::Rule | LifetimeSource::Protocol)
+        use LifetimeSource::*;
+        matches!(self, Unlabelled | Rule | Protocol | Hook)
     }
 }
 

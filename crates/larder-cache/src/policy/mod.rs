@@ -17,6 +17,7 @@
 //! own fields are never kept; a GET with a body is passed.
 
 pub mod audience;
+mod by_hook;
 mod by_protocol;
 pub mod by_rule;
 pub mod combine;
@@ -37,10 +38,11 @@ use larder_wire::date::Stamp;
 use larder_wire::etag::ETag;
 
 pub use audience::{SetCookie, shares_with_authorized};
+pub use by_hook::HookTerms;
 pub use by_protocol::storable_by_protocol;
 pub use by_rule::RuleTerms;
 pub use combine::{combined_head, completed, may_combine, whole_head};
-pub use credentials::may_say_who_asks;
+pub use credentials::{may_be_credential, may_say_who_asks};
 pub use freshness::LifetimeSource;
 pub use freshness_facts::FreshnessFacts;
 pub use invalidate::invalidated;
@@ -92,6 +94,8 @@ pub struct Settings {
     pub stale_while_revalidate_seconds: Option<u64>,
     /// The terms of the store rule that the request matches, if one does.
     pub rule: Option<RuleTerms>,
+    /// The terms that hooks of the forward proxy give to the answer, if any do.
+    pub hook: Option<HookTerms>,
     /// Answers of `git-upload-pack` are kept.
     pub git: bool,
 }
@@ -111,6 +115,7 @@ impl Default for Settings {
             stale_if_error_seconds: None,
             stale_while_revalidate_seconds: None,
             rule: None,
+            hook: None,
             git: false,
         }
     }
@@ -160,13 +165,29 @@ pub struct Terms {
 pub struct Grace {
     stale_while_revalidate: Option<u64>,
     stale_if_error: Option<u64>,
+    hook: Option<HookTerms>,
 }
 
 impl Grace {
     /// The grace that an origin grants; `None` where it grants none.
     pub fn of(stale_while_revalidate: Option<u64>, stale_if_error: Option<u64>) -> Option<Box<Grace>> {
-        let grace = Grace { stale_while_revalidate, stale_if_error };
+        let grace = Grace { stale_while_revalidate, stale_if_error, hook: None };
         (stale_while_revalidate.is_some() || stale_if_error.is_some()).then(|| Box::new(grace))
+    }
+
+    /// A grace as the origin grants it, with what hooks of the forward proxy say in its place.
+    pub fn with_hook(grace: Option<&Grace>, hook: HookTerms) -> Box<Grace> {
+        let of_origin = |seconds: fn(&Grace) -> Option<u64>| grace.and_then(seconds);
+        Box::new(Grace {
+            stale_while_revalidate: hook.grace_seconds.or(of_origin(Grace::stale_while_revalidate)),
+            stale_if_error: hook.grace_seconds.or(of_origin(Grace::stale_if_error)),
+            hook: Some(hook),
+        })
+    }
+
+    /// The terms that hooks gave, also where the lifetime has been cut short since.
+    pub fn hook(&self) -> Option<HookTerms> {
+        self.hook
     }
 
     /// Seconds past freshness during which it is served while it is validated (RFC 5861 section 3).

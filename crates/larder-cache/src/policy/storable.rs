@@ -6,10 +6,10 @@ use larder_wire::range::ContentRange;
 use larder_wire::{Method, RequestHead, ResponseHead};
 
 use super::audience::{self, Cookie};
-use super::by_rule;
 use super::freshness::{self, Directives, LifetimeSource};
 use super::request::has_body;
 use super::{Asked, Mode, Settings, Terms, Times, Vary};
+use super::{by_hook, by_rule};
 
 /// The decision on a response that arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +58,8 @@ pub enum NotStored {
     Portal,
     /// A hook of the operator's says so, or failed.
     Hook,
+    /// A service of ICAP changed or answered it in a way that is not for all, or was not asked.
+    Icap,
 }
 
 impl NotStored {
@@ -80,6 +82,7 @@ impl NotStored {
         NotStored::Address,
         NotStored::Portal,
         NotStored::Hook,
+        NotStored::Icap,
     ];
 
     /// The word that logs and pages show.
@@ -102,6 +105,7 @@ impl NotStored {
             NotStored::Address => "address",
             NotStored::Portal => "portal",
             NotStored::Hook => "hook",
+            NotStored::Icap => "icap",
         }
     }
 }
@@ -140,7 +144,7 @@ pub(super) fn terms(
     let date = freshness::date(&response.fields, times.received);
     let (lifetime, source) = freshness::lifetime(asked, response, directives, (date, times.received), settings);
     let grace = by_rule::grace(asked, source, response, control, settings);
-    Terms {
+    let mut terms = Terms {
         received: times.received,
         initial_age: freshness::initial_age(response, date, times),
         date,
@@ -155,7 +159,9 @@ pub(super) fn terms(
         etag: ETag::of(&response.fields),
         last_modified: freshness::last_modified(&response.fields, times.received),
         vary,
-    }
+    };
+    by_hook::give(&mut terms, asked, response, control, settings);
+    terms
 }
 
 /// The reason that forbids keeping a response whatever its terms; a validated response must not have got one either.
@@ -224,8 +230,8 @@ pub fn may_update(request: &RequestHead, response: &ResponseHead, settings: &Set
 fn worth_keeping(response: &ResponseHead, directives: &Directives, terms: Terms, settings: &Settings) -> Storable {
     let private = settings.mode == Mode::Private && directives.control.private.is_some();
     let explicit = directives.control.public || private || terms.source.is_explicit();
-    let by_rule = terms.source == LifetimeSource::Rule;
-    if !explicit && !by_rule && !freshness::is_heuristic_status(response.status) {
+    let is_given = matches!(terms.source, LifetimeSource::Rule | LifetimeSource::Hook);
+    if !explicit && !is_given && !freshness::is_heuristic_status(response.status) {
         return Storable::No(NotStored::NotExplicit);
     }
     let unlabelled = settings.mode == Mode::Shared && !explicit && response.fields.contains("Set-Cookie");

@@ -5,7 +5,7 @@ use larder_wire::etag::ETag;
 use larder_wire::{Fields, RequestHead, ResponseHead};
 
 use super::freshness::{self, Directives};
-use super::{NotStored, Settings, Terms, Times, Vary, head_to_store, may_update, storable, stored_head};
+use super::{NotStored, Settings, Terms, Times, Vary, by_hook, head_to_store, may_update, storable, stored_head};
 
 /// Fields that a 304 or the like must not change: each describes the bytes that are stored, and a wrong word in a
 /// message without a body would make them unreadable (RFC 9111 section 3.2).
@@ -163,6 +163,7 @@ pub fn renew(
     let mut renewed = storable::terms(Some(request), &head, &directives, vary, times, settings);
     // `Age` is in the validation only: stored heads have none.
     renewed.initial_age = freshness::initial_age(validation, renewed.date, times);
+    by_hook::give(&mut renewed, Some(request), &head, &directives.control, &by_hook::go_on(settings, terms));
     head = head_to_store(&head, settings);
     super::dated(&mut head, times.received);
     Ok((head, renewed))

@@ -10,6 +10,7 @@ mod evict_golden;
 mod evict_rules;
 mod extents_model;
 mod heads;
+mod held_back;
 mod in_use;
 mod index_model;
 mod policy_conditions;
