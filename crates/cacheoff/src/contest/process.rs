@@ -12,7 +12,7 @@ use crate::ledger;
 use crate::proc;
 use crate::report::date;
 use crate::stop;
-use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,10 +32,6 @@ const ORPHANS: Duration = Duration::from_millis(500);
 const SAID_BYTES_MAX: usize = 600;
 /// Objects up to this size are stored by every entry that can, and none takes more than half of its memory.
 const OBJECT_BYTES_MAX: u64 = 64 << 20;
-/// Open files that a cache should be allowed.
-const DESCRIPTORS_WISHED: u64 = 65_536;
-/// Of those, what it needs beside connections.
-const DESCRIPTORS_SPARE: u64 = 200;
 /// Names of the visible servers, in the entry's own folder.
 const HOSTS: &str = "hosts";
 const POLL: Duration = Duration::from_millis(10);
@@ -400,21 +396,6 @@ fn answers(address: SocketAddr, post: &Post) -> Option<u16> {
     std::str::from_utf8(&start).ok()?.strip_prefix("HTTP/1.")?.get(2..5)?.parse().ok()
 }
 
-/// Raises the limit of open files as far as may be, for the caches inherit it; says how many connections with their origin's
-/// side it allows.
-fn connections_max() -> u64 {
-    let before = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: Some(DESCRIPTORS_WISHED), maximum: Some(DESCRIPTORS_WISHED) };
-    let allowed = Rlimit { current: before.maximum, maximum: before.maximum };
-    let wanted = before.maximum.is_some_and(|maximum| maximum < DESCRIPTORS_WISHED);
-    if !wanted || setrlimit(Resource::Nofile, raised).is_err() {
-        // A limit that may not be raised stays as it was.
-        let _ = setrlimit(Resource::Nofile, allowed);
-    }
-    let now = getrlimit(Resource::Nofile).current.unwrap_or(DESCRIPTORS_WISHED);
-    (now.min(DESCRIPTORS_WISHED) / 2).saturating_sub(DESCRIPTORS_SPARE).max(16)
-}
-
 /// The placeholders that every entry has.
 fn placeholders(post: &Post, folder: &Path, program: &Path, owner: &Owner) -> BTreeMap<String, String> {
     let values = [
@@ -428,7 +409,7 @@ fn placeholders(post: &Post, folder: &Path, program: &Path, owner: &Owner) -> BT
         ("disk_mb", post.disk_mb.to_string()),
         ("workers", post.cores.len().max(1).to_string()),
         ("processes", post.servers.processes.to_string()),
-        ("connections_max", connections_max().to_string()),
+        ("connections_max", proc::connections_max().to_string()),
         ("object_bytes_max", OBJECT_BYTES_MAX.min(post.memory_mb << 19).to_string()),
         ("user", owner.user.clone()),
         ("group", owner.group.clone()),

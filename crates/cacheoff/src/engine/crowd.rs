@@ -28,6 +28,8 @@ pub struct Robot {
     pub open: u32,
     /// Its requests that have a connection.
     pub under_way: u32,
+    /// It opens no connection before: the last one had no descriptor or port.
+    pub rests_until: Duration,
     alive: bool,
     /// Counts lives, so that a timer of a former one is known.
     life: u32,
@@ -93,6 +95,7 @@ impl Crowd {
                 busy: Vec::new(),
                 open: 0,
                 under_way: 0,
+                rests_until: Duration::ZERO,
                 alive: false,
                 life: 0,
                 debt: 0,

@@ -41,6 +41,11 @@ impl Poll {
         Ok(epoll::add(&self.epoll, socket, EventData::new_u64(token), EventFlags::IN)?)
     }
 
+    /// Watches a listening socket no more.
+    pub fn ignore(&self, socket: impl AsFd) -> io::Result<()> {
+        Ok(epoll::delete(&self.epoll, socket)?)
+    }
+
     /// Watches a connection for both directions, edge-triggered. Closing the socket ends that.
     pub fn watch(&self, socket: impl AsFd, token: u64) -> io::Result<()> {
         let both = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;

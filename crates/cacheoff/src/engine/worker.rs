@@ -1,5 +1,7 @@
 //! One worker thread: its poll loop, its connections, its robots, its share of the origins.
 
+mod connections;
+
 use super::Settings;
 use super::attribution::{Closed, Moment};
 use super::crowd::{Crowd, Due, Wake};
@@ -12,12 +14,10 @@ use crate::journal::Journal;
 use crate::ledger::{Exhibit, Interval, Levels, Recorder, Side, Trouble};
 use crate::origin::{Next, Serve, Site, server_number};
 use crate::random::Stream;
-use crate::robot::{
-    After, Ask, Bench, Company, Desk, Job, Kindred, Outcome, Report, Wish, robot_address, server_name, trouble_of,
-};
+use crate::robot::{After, Ask, Bench, Desk, Job, Kindred, Outcome, Report, Wish, server_name, trouble_of};
 use crate::schedule::Schedule;
 use crate::tls::{Channel, Tls};
-use crate::wire::{Clock, Xact};
+use crate::wire::Clock;
 use rustls::ClientConfig;
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
@@ -39,9 +39,16 @@ pub struct Piece {
 /// The action of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum TimerEvent {
-    Robot { robot: u32, life: u32 },
+    Robot {
+        robot: u32,
+        life: u32,
+    },
     Serve(Slot),
     Ask(Slot),
+    /// Connections to origins are accepted again.
+    Listen,
+    /// A robot that could not connect tries again.
+    Dispatch(u32),
     Populate,
     Sweep,
 }
@@ -53,7 +60,7 @@ const BUFFER_BYTES: usize = 64 * 1024;
 const TICK: Duration = Duration::from_millis(50);
 const SECOND: Duration = Duration::from_secs(1);
 const TRIES_MAX: u8 = 10;
-/// A robot that asks as fast as it can waits so long after a failure.
+/// A robot that asks as fast as it can waits so long after a failure; a referee without descriptors or ports, before it needs the next one.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A worker thread's all.
@@ -87,6 +94,8 @@ pub struct Worker {
     interval: (Duration, usize),
     under_way: u64,
     said_through: bool,
+    /// Connections of its robots that the limit of open files has room for, each with the origin's side.
+    connections_max: usize,
 }
 
 impl Worker {
@@ -103,6 +112,8 @@ impl Worker {
         if let Some(listener) = &listener {
             poll.listen(listener, LISTENER << 56)?;
         }
+        // The limit is that of the process, whose workers have equal shares.
+        let connections_max = crate::proc::connections_max() as usize / usize::from(settings.workers.max(1));
         Ok(Self {
             number,
             crowd: Crowd::new(&settings, number),
@@ -129,6 +140,7 @@ impl Worker {
             interval: (Duration::ZERO, 0),
             under_way: 0,
             said_through: false,
+            connections_max,
         })
     }
 
@@ -191,6 +203,8 @@ impl Worker {
             TimerEvent::Robot { robot, life } => self.robot_due(&Wake { robot, life, at }),
             TimerEvent::Serve(slot) => self.serve(slot, |serve, site| serve.step(site)),
             TimerEvent::Ask(slot) => self.ask(slot, |ask, desk| ask.step(desk)),
+            TimerEvent::Listen => self.listen(),
+            TimerEvent::Dispatch(robot) => self.dispatch(robot),
             TimerEvent::Populate => {
                 for wake in self.crowd.populate(&self.settings, &self.schedule, at) {
                     self.wake(wake);
@@ -254,9 +268,21 @@ impl Worker {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) => {
                     self.trouble(trouble_of(&error), String::new(), &format!("an origin cannot accept: {error}"));
+                    // The connection still waits, so the poll would say so at once, again and again.
+                    if self.listener.as_ref().is_some_and(|listener| self.poll.ignore(listener).is_ok()) {
+                        self.timers.set(self.now + PAUSE, TimerEvent::Listen);
+                    }
                     return;
                 }
             }
+        }
+    }
+
+    /// Accepts connections again that had no room.
+    fn listen(&mut self) {
+        let Some(listener) = &self.listener else { return };
+        if self.poll.listen(listener, LISTENER << 56).is_err() {
+            self.timers.set(self.now + PAUSE, TimerEvent::Listen);
         }
     }
 
@@ -338,142 +364,6 @@ impl Worker {
             return;
         }
         queue.push_back(wish);
-    }
-
-    /// Gives the robot's waiting requests the connections it may have.
-    ///
-    /// A connection that fails at once sends its robot here again. The loop goes on with what is left then: thousands of
-    /// such connections in a row must not be thousands of calls within each other.
-    fn dispatch(&mut self, robot: u32) {
-        if self.dispatching == Some(robot) {
-            return;
-        }
-        let before = self.dispatching.replace(robot);
-        self.dispatch_all(robot);
-        self.dispatching = before;
-    }
-
-    fn dispatch_all(&mut self, robot: u32) {
-        loop {
-            let found = &mut self.crowd.robots[robot as usize];
-            let Some(wish) = found.queue.front_mut() else { return };
-            let end = self.settings.route.end(wish.name.server);
-            let reuse = found.idle.iter().rposition(|(leads, _)| *leads == end);
-            let follows = self.settings.robots.pipeline > 1 && wish.kind.is_repeatable() && reuse.is_none();
-            if follows && let Some(slot) = self.with_room(robot, end) {
-                let Some(wish) = self.crowd.robots[robot as usize].queue.pop_front() else { return };
-                let job = self.job(wish);
-                self.follow(slot, job);
-                continue;
-            }
-            let found = &mut self.crowd.robots[robot as usize];
-            let Some(wish) = found.queue.front_mut() else { return };
-            if reuse.is_none() && found.open >= self.settings.robots.connections_max {
-                if found.idle.is_empty() {
-                    wish.waited = true;
-                    return;
-                }
-                let (_, oldest) = found.idle.remove(0);
-                self.close(oldest);
-                continue;
-            }
-            let Some(wish) = found.queue.pop_front() else { return };
-            let idle = reuse.map(|place| found.idle.remove(place).1);
-            let job = self.job(wish);
-            match idle {
-                Some(slot) => self.reuse(slot, job),
-                None => self.connect(robot, job),
-            }
-        }
-    }
-
-    /// A connection of a robot on which a request may be sent behind others.
-    fn with_room(&mut self, robot: u32, end: SocketAddr) -> Option<Slot> {
-        let (busy, depth) = (&mut self.crowd.robots[robot as usize].busy, self.settings.robots.pipeline);
-        busy.retain(|slot| self.asks.at(*slot).is_some_and(|ask| ask.is_busy()));
-        busy.iter().copied().find(|slot| self.asks.at(*slot).is_some_and(|ask| ask.end == end && ask.has_room(depth)))
-    }
-
-    /// Notes that a connection carries requests.
-    fn carries(&mut self, robot: u32, slot: Slot) {
-        let busy = &mut self.crowd.robots[robot as usize].busy;
-        if self.settings.robots.pipeline > 1 && !busy.contains(&slot) {
-            busy.push(slot);
-        }
-    }
-
-    /// A request leaves the queue.
-    fn job(&mut self, mut wish: Wish) -> Box<Job> {
-        self.crowd.age(&self.settings, &mut wish, self.clock.unix);
-        let object = wish.name.fingerprint();
-        let purges = wish.kind == Kindred::Purge;
-        let company = if purges { Company::default() } else { self.crowd.pending.ask(object) };
-        let first = self.crowd.pending.is_first(object);
-        let late = (!wish.waited && wish.tries == 0).then(|| self.now.saturating_sub(wish.intended));
-        self.recorder.sent(wish.repeat, wish.name.is_private(), late);
-        self.xacts += 1;
-        let number = Journal::number(self.number, self.xacts);
-        self.journal.open(number, wish.kind == Kindred::Basic && !wish.client.logged_in);
-        let mut job = Job::new(wish, Xact { tag: self.settings.law.tag, number }, company, first, self.now);
-        job.purged = self.crowd.pending.purged_at(object);
-        // An unsafe request makes stored answers of its target invalid (RFC 9111 section 4.4).
-        if purges || job.wish.kind.upload_bytes().is_some() {
-            self.crowd.pending.purge(object, self.now);
-        }
-        job
-    }
-
-    fn reuse(&mut self, slot: Slot, job: Box<Job>) {
-        if let Some(robot) = self.sent_on(slot) {
-            self.carries(robot, slot);
-            self.ask(slot, |ask, desk| ask.begin(job, desk));
-        }
-    }
-
-    /// Sends a request behind others.
-    fn follow(&mut self, slot: Slot, job: Box<Job>) {
-        if self.sent_on(slot).is_some() {
-            self.ask(slot, |ask, desk| ask.follow(job, desk));
-        }
-    }
-
-    /// A request goes out on a connection that carried one before; says whose it is.
-    fn sent_on(&mut self, slot: Slot) -> Option<u32> {
-        self.recorder.side(Side::Client).reused += 1;
-        let robot = self.asks.at(slot).map(|ask| ask.robot)?;
-        self.crowd.robots[robot as usize].under_way += 1;
-        self.under_way += 1;
-        Some(robot)
-    }
-
-    fn connect(&mut self, robot: u32, job: Box<Job>) {
-        let from = robot_address(self.crowd.robots[robot as usize].number, &self.settings.robots);
-        let found = &mut self.crowd.robots[robot as usize];
-        (found.open, found.under_way) = (found.open + 1, found.under_way + 1);
-        self.under_way += 1;
-        let (hop, tls) = (self.settings.route.hop(job.wish.name.server), self.settings.tls.as_ref());
-        let tls = tls.filter(|_| self.settings.route.tls);
-        let secure = tls.map(|tls| self.speakers.entry(robot).or_insert_with(|| tls.robot()).clone());
-        let desk = desk(&self.settings, &self.journal, &self.clock, self.now, &mut self.buffer);
-        match Ask::connect(robot, from, secure, job, &desk, &mut self.stream) {
-            Ok(ask) => {
-                let slot = self.asks.insert(ask);
-                let watched = self.asks.at(slot).map(|ask| self.poll.watch(ask.socket(), slot.token(ASK)));
-                self.carries(robot, slot);
-                if let Some(Err(error)) = watched {
-                    let job = self.asks.remove(slot).and_then(|ask| ask.abandon().0);
-                    self.gone(robot);
-                    if let Some(job) = job {
-                        self.failed(robot, job, trouble_of(&error), error.to_string(), 0);
-                    }
-                }
-            }
-            Err((job, error)) => {
-                self.gone(robot);
-                let detail = format!("no connection from {from} to {hop}: {error}");
-                self.failed(robot, job, trouble_of(&error), detail, 0);
-            }
-        }
     }
 
     fn ask(&mut self, slot: Slot, act: impl FnOnce(&mut Ask, &mut Desk<'_>) -> Outcome) {
@@ -638,6 +528,10 @@ impl Worker {
         self.crowd.forgo(robot, &job.wish);
         job.wish.children.clear();
         self.drop_wish(&job.wish, trouble, &detail);
+        if trouble.is_own() {
+            // The next connection would fail at once as well, and take the time in which others end.
+            self.rest(robot);
+        }
         self.dispatch(robot);
         if let Some(wake) = self.crowd.again(&self.settings, robot, self.now + PAUSE) {
             self.wake(wake);

@@ -2,7 +2,7 @@
 //! application must answer, to the byte. There are no origins, no objects and no hits here; the ledger is the same.
 //!
 //! [`Forum`] knows the board as it must be, `judge` holds a reply against it, `client` speaks HTTP on one connection,
-//! [`play`] keeps all clients busy and counts.
+//! `play` keeps all clients busy and counts.
 
 mod ask;
 mod client;

@@ -3,14 +3,17 @@
 //! Reading is done here, arithmetic on the texts beside it, so that tests need no process. Where the kernel does not
 //! tell something (another user's process, no /proc), it counts as zero and the report leaves the figure out.
 
+mod descriptors;
 mod energy;
 mod machine;
 mod text;
 
 use crate::ledger::Load;
+pub use descriptors::connections_max;
 pub use machine::{machine, system_tuning};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Instant;
 
@@ -87,6 +90,8 @@ pub enum Watched {
 /// Takes samples and gives the differences between them.
 #[derive(Debug)]
 pub struct Sampler {
+    /// The times of the machine.
+    stat: Option<fs::File>,
     watched: Watched,
     before: Sample,
     energy: energy::Counters,
@@ -108,7 +113,8 @@ impl Sampler {
     }
 
     fn with(watched: Watched, powercap: &Path) -> Self {
-        Self { before: Sample::take(&watched), energy: energy::Counters::new(powercap), watched }
+        let stat = fs::File::open("/proc/stat").ok();
+        Self { before: Sample::take(&watched, stat.as_ref()), energy: energy::Counters::new(powercap), watched, stat }
     }
 
     /// Watches other processes from now on, after the cache was restarted.
@@ -118,7 +124,7 @@ impl Sampler {
 
     /// The load since the last sample.
     pub fn sample(&mut self) -> Load {
-        let now = Sample::take(&self.watched);
+        let now = Sample::take(&self.watched, self.stat.as_ref());
         let load = Load { energy_uj: self.energy.since(), ..now.since(&self.before) };
         self.before = now;
         load
@@ -126,7 +132,7 @@ impl Sampler {
 }
 
 impl Sample {
-    fn take(watched: &Watched) -> Self {
+    fn take(watched: &Watched, stat: Option<&fs::File>) -> Self {
         let own = std::process::id();
         let pids = match watched {
             Watched::Nobody => Vec::new(),
@@ -143,7 +149,7 @@ impl Sample {
             cache: pids.iter().map(|pid| process(*pid).with_ended()).fold(ended, text::Process::plus),
             own: own_process,
             own_thread: thread_times(own),
-            machine: text::machine_times(&fs::read_to_string("/proc/stat").unwrap_or_default()),
+            machine: text::machine_times(&stat.map(again).unwrap_or_default()),
         }
     }
 
@@ -174,6 +180,16 @@ impl Sample {
             energy_uj: None,
         }
     }
+}
+
+/// The text of a file that stays open: one that is opened for each look is not there once all descriptors are used, and times since
+/// the start of the machine would be taken for those of a second.
+fn again(file: &fs::File) -> String {
+    let (mut text, mut buffer) = (Vec::new(), [0; 4_096]);
+    while let Ok(read @ 1..) = file.read_at(&mut buffer, text.len() as u64) {
+        text.extend_from_slice(&buffer[..read]);
+    }
+    String::from_utf8(text).unwrap_or_default()
 }
 
 fn process(pid: u32) -> text::Process {

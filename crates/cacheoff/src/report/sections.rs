@@ -162,8 +162,8 @@ fn findings(out: &mut String, comparison: &Comparison<'_>) {
     let (mut spoilt, remarks) = (list(true), list(false));
     if spoilt.is_empty() {
         spoilt.push(
-            "<li><span class=\"badge fine\">valid</span>Every run counts: the referee was not the limit, the rate asked for \
-             was reached, no answer was wrong.</li>"
+            "<li><span class=\"badge fine\">valid</span>Every run counts: the referee alone was not the limit, the rate asked \
+             for was reached, no answer was wrong.</li>"
                 .to_owned(),
         );
     }
@@ -248,7 +248,9 @@ fn row(table: &mut Table, comparison: &Comparison<'_>, metric: &Metric) {
         let text = if leaders.contains(&entry.label.as_str()) { format!("<b>{text}</b>") } else { text };
         let text = if entry.counts() { text } else { format!("<span class=\"out\">{text}</span>") };
         let text = text + referees(entry, metric);
-        cells.push(match spread.rounds > 1 && spread.low != spread.high {
+        // Ends that look the same say nothing.
+        let has_width = metric.unit.text(spread.low) != metric.unit.text(spread.high);
+        cells.push(match spread.rounds > 1 && has_width {
             true => {
                 format!("{text}<small>{}</small>", range(metric.unit, spread.low, spread.high))
             }
@@ -261,7 +263,14 @@ fn row(table: &mut Table, comparison: &Comparison<'_>, metric: &Metric) {
         // A ratio with a rate that does not count says nothing.
         let counts = |entry: &&Rounds<'_>| entry.counts() && comparison.entries[0].counts();
         let standing = |entry| comparison.standing(entry, metric);
-        let ratio = |entry| Some(entry).filter(counts).and_then(standing).unwrap_or_else(|| "–".to_owned());
+        let ratio = |entry| match Some(entry).filter(counts).and_then(standing) {
+            None => "–".to_owned(),
+            // The interval stands below, as those of other rows.
+            Some(text) => match text.strip_suffix(')').and_then(|text| text.split_once(" (")) {
+                Some((ratio, interval)) => format!("{ratio}<small>{interval}</small>"),
+                None => text,
+            },
+        };
         cells.extend(comparison.entries.iter().map(ratio));
         table.row(&cells);
     }

@@ -2,6 +2,7 @@
 //!
 //! An entry that is not installed is passed over: that its absence is reported is tested with the contest.
 
+use super::official::free_port;
 use cacheoff::contest::{Advantage, EntrySpec, Post, Prepared, Servers, Setting};
 use cacheoff::kill::origin::Origin;
 use cacheoff::kill::probe::{Found, Probe};
@@ -10,10 +11,6 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
-
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 /// Whether the second request for an object is a hit: where the entry has a cache.
 fn second_is_a_hit(name: &str, store: &str) -> bool {

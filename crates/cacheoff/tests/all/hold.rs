@@ -2,17 +2,14 @@
 //!
 //! An entry that is not installed is passed over, as in `entries.rs`.
 
+use super::official::free_port;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 fn hold(entry: &str, port: u16) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cacheoff"));

@@ -3,18 +3,15 @@
 //!
 //! An entry that is not installed is passed over: that its absence is reported is tested with the contest.
 
+use super::official::free_port;
 use cacheoff::contest::{EntrySpec, Post, Prepared, Running, Servers};
 use cacheoff::ledger::{Class, Interval, Outcome, Run};
 use cacheoff::pages::{Order, PageWorkload, play};
 use cacheoff::proc::{Watched, tree};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 /// The entry, started; `None` if it is not installed here.
 fn started(name: &str) -> Option<(Prepared, Running)> {

@@ -1,6 +1,7 @@
 //! Tests of trouble around a run: each ends with a clear word and a ledger that a report can be made of.
 
-use cacheoff::ledger::{Ledger, Outcome, Trouble};
+use super::official::free_port;
+use cacheoff::ledger::{Class, Ledger, Outcome, Trouble};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -169,10 +170,6 @@ fn closer(answer: String, asked: Arc<AtomicBool>) -> SocketAddr {
     address
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 /// Answers whatever is asked with these bytes, until the test is over.
 fn responder(reply: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -317,5 +314,34 @@ fn what_cannot_be_played_is_refused_with_its_knobs_and_flags() {
     for (words, name) in cases {
         let output = hammer("", words, &folder.path().join("run.ledger")).output().unwrap();
         assert!(!output.status.success() && said(&output).contains(name), "{words}: {}", said(&output));
+    }
+}
+
+/// Robots of a fill keep a connection to each server that they have met. With few open files the oldest ones end, and no request fails;
+/// with far too few the run is invalid, and the referee does not try again without a pause.
+#[test]
+fn a_low_limit_of_open_files_costs_connections_and_not_requests() {
+    let folder = tempfile::tempdir().unwrap();
+    let fill = |files: u32, bytes: u32| {
+        let path = folder.path().join(format!("{files}.ledger"));
+        let line = format!(
+            "ulimit -n {files}; exec {CACHEOFF} run polyfill-2 --peak 200 --scale 0.0005 --cache-bytes {bytes} --seed 7 \
+             --origin-port 0 --ledger {}",
+            path.display()
+        );
+        let output = Command::new("sh").args(["-c", &line]).stdin(Stdio::null()).output().unwrap();
+        assert!(path.exists(), "{}", said(&output));
+        ledger(&path)
+    };
+    let few = fill(1_600, 6_000_000);
+    assert!(few.intervals.iter().map(|interval| interval.class(Class::All).replies).sum::<u64>() > 500);
+    assert_eq!(errors(&few, Trouble::NoDescriptors), 0);
+    let too_few = fill(130, 200_000);
+    assert!(errors(&too_few, Trouble::NoDescriptors) < 20_000, "{}", errors(&too_few, Trouble::NoDescriptors));
+    // The times of the machine could be read all the time: nobody used more of it than it has.
+    let cores = std::thread::available_parallelism().unwrap().get() as f32;
+    let loads = |ledger: &Ledger| ledger.intervals.iter().filter_map(|interval| interval.load).collect::<Vec<_>>();
+    for load in loads(&few).into_iter().chain(loads(&too_few)) {
+        assert!(load.others_cpu <= 2.0 * cores, "{} cores were taken by others", load.others_cpu);
     }
 }
