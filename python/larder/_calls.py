@@ -1,7 +1,8 @@
 """Calls of hooks: frames from Larder, and the frames that reply to them. No socket here.
 
 A frame has a header of 12 bytes, little-endian: u32 length of the payload, u32 id, u16 zero, u8 kind, u8 zero.
-The payload of a call is a `marshal` of a tuple, that of a reply is JSON.
+The payload of a call is a `marshal` of a tuple, that of a reply is JSON. What requests of one client have in common, and the
+fields of an answer, stand in it as bytes, which are a `marshal` themselves: they are read once for all calls that have the same.
 """
 
 import marshal
@@ -15,8 +16,8 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from . import _answers, _decisions, _messages
 from ._definitions import Hook
-from ._messages import FetchedResponse, Request
-from ._views import AmbiguousCookie
+from ._messages import NO_FIELDS, FetchedResponse, Request, RequestFacts
+from ._views import AmbiguousCookie, FieldList, Pairs, field_list
 
 PAYLOAD_BYTES_MAX = 1 << 20
 HEADER = struct.Struct("<IIHBB")
@@ -28,16 +29,21 @@ FAILED = 4
 Report = Callable[[str, str, str, BaseException], str]
 """Tell Larder of an exception: request name, method, target. Returns the traceback."""
 
-_CALL_TYPES = (str, tuple, str, str, str, int, str, str, str, str, tuple, int, tuple)
-_CALL_TYPES_WITHOUT_QUERY = (*_CALL_TYPES[:7], type(None), *_CALL_TYPES[8:])
-_CALL_SHAPES = frozenset(
-    [_CALL_TYPES, _CALL_TYPES_WITHOUT_QUERY, (*_CALL_TYPES, tuple), (*_CALL_TYPES_WITHOUT_QUERY, tuple)]
-)
+_CALL_TYPES = (str, tuple, str, str, str, bytes, int, bytes)
+"""Stage, hooks, name, path, query, facts of the request, status, fields of the answer."""
+_CALL_TYPES_WITHOUT_QUERY = (*_CALL_TYPES[:4], type(None), *_CALL_TYPES[5:])
+_CALL_SHAPES = frozenset([_CALL_TYPES, _CALL_TYPES_WITHOUT_QUERY])
+_FOUND_SHAPES = frozenset([(*_CALL_TYPES, tuple), (*_CALL_TYPES_WITHOUT_QUERY, tuple)])
+_REQUEST_TYPES = (str, str, str, int, str, tuple)
 _FOUND_TYPES = (int, int, int, tuple)
-_TUPLES_OF_CALLS = (b"(\r\0\0\0", b")\r", b"(\x0e\0\0\0", b")\x0e")
-"""How a marshal of a tuple of 13 members, or of 14 at the stage `found`, begins: with its size in four bytes, or in one."""
+_TUPLES_OF_CALLS = (b"(\x08\0\0\0", b")\x08", b"(\x09\0\0\0", b")\x09")
+"""How a marshal of a tuple of 8 members, or of 9 at the stage `found`, begins: with its size in four bytes, or in one."""
+_TUPLES_OF_FACTS = (b"(\x06\0\0\0", b")\x06")
 _TUPLE, _TWO, _STR = {tuple}, {2}, {str}
 _MEMO_MAX = 1024
+_FACTS_MAX = 256
+_FACTS_BYTES_MAX = 4096
+"""Longer facts are read anew for each call."""
 _BATCH_SECONDS = 0.001
 """After this time replies are sent though more calls are there."""
 _TRACEBACK_LENGTH_MAX = 16 * 1024
@@ -60,6 +66,10 @@ class Calls:
         self._plans: Dict[Tuple[str, Tuple[int, ...]], List[Tuple[int, Callable[..., Any], str]]] = {}
         """The hooks of a stage by their indexes: index, function, file."""
         self._read_lists: Dict[Tuple[str, ...], str] = {}
+        self._pages: Dict[str, str] = {}
+        """The responses that short texts become which pages return."""
+        self._facts: Dict[bytes, RequestFacts] = {}
+        self._fields: Dict[bytes, FieldList] = {}
         self._loop: Any = None
 
     def reply(self, id: int, payload: bytes) -> bytes:
@@ -82,19 +92,30 @@ class Calls:
             self._loop.close()
 
     def _run(self, call: Tuple[Any, ...]) -> Tuple[int, str]:
-        stage = call[0]
+        stage, hooks, name, path, query, facts, status, fields = call[:8]
         try:
-            plan = self._plans[call[:2]]
+            plan = self._plans[stage, hooks]
         except (KeyError, TypeError):
-            plan = self._plan(stage, call[1])
-        request = Request(call[:13])
+            plan = self._plan(stage, hooks)
+        known = self._facts.get(facts)
+        if known is None:
+            known = self._read_facts(facts)
         response: Any = None
-        if stage == "fetched":
-            response = request._response = FetchedResponse(request)
-        elif stage == "respond":
-            response = request._response = _answers.Answer(request)
-        elif stage == "found":
-            response = _answers.Found(request, call[13])
+        if stage == "request" or stage == "page":
+            if fields:
+                raise BrokenFrame("a call before there is an answer has fields of one")
+            request = Request(stage, (name, path, query), known)
+        else:
+            known_fields = self._fields.get(fields)
+            if known_fields is None:
+                known_fields = self._read_fields(fields)
+            request = Request(stage, (name, path, query), known, status, known_fields)
+            if stage == "fetched":
+                response = request._response = FetchedResponse(request)
+            elif stage == "respond":
+                response = request._response = _answers.Answer(request)
+            elif stage == "found":
+                response = _answers.Found(request, call[8])
         index = -1
         try:
             for index, function, file in plan:
@@ -119,6 +140,30 @@ class Calls:
             # The views refer to the request: without this each call would leave work to the garbage collector.
             request._headers = request._query_view = request._key = request._response = None
 
+    def _read_facts(self, data: bytes) -> RequestFacts:
+        """Read the facts that requests of one client have in common."""
+        # Else marshal would take memory for as many members as four arbitrary bytes say.
+        facts = _loads(data) if data.startswith(_TUPLES_OF_FACTS) else None
+        if type(facts) is not tuple or tuple(map(type, facts)) != _REQUEST_TYPES:
+            raise BrokenFrame("the facts of a request are no method, scheme, host, port, client and fields")
+        read: RequestFacts = (*facts[:5], _read_pairs(facts[5]))
+        if len(data) <= _FACTS_BYTES_MAX:
+            if len(self._facts) >= _FACTS_MAX:
+                self._facts.clear()
+            self._facts[data] = read
+        return read
+
+    def _read_fields(self, data: bytes) -> FieldList:
+        """Read the fields of an answer. No bytes are no fields."""
+        if not data:
+            return NO_FIELDS
+        fields = _read_pairs(_loads(data) if data[:1] in (b"(", b")") else None)
+        if len(data) <= _FACTS_BYTES_MAX:
+            if len(self._fields) >= _FACTS_MAX:
+                self._fields.clear()
+            self._fields[data] = fields
+        return fields
+
     def _plan(self, stage: str, indexes: Tuple[int, ...]) -> List[Tuple[int, Callable[..., Any], str]]:
         plan = []
         for index in indexes:
@@ -134,11 +179,18 @@ class Calls:
         return plan
 
     def _decided(self, request: Request, index: int, value: Any) -> str:
+        if type(value) is str and value in self._pages and self._hooks[index].stage == "page":
+            request._decided_by, request._line = index, self._hooks[index].line
+            return self._changed(request, [*_messages.changes_of(request), self._pages[value]])
         try:
             decision = _decisions.take(self._hooks[index].stage, value)
         except (TypeError, ValueError) as error:
             raise WrongReturn(error) from None
         hook = self._hooks[index]
+        if type(value) is str and len(value) <= _FACTS_BYTES_MAX:
+            if len(self._pages) >= _FACTS_MAX:
+                self._pages.clear()
+            self._pages[value] = decision._json
         request._decided_by = index
         request._line = decision._frame_line if decision._frame_file == hook.file else hook.line
         return self._changed(request, [*_messages.changes_of(request), decision._json])
@@ -173,7 +225,7 @@ class Calls:
             # The hook has left the stack, so that the traceback does not name it.
             why = error.args[0]
             error = type(why)(f"{hook.file}:{hook.line}: {hook.name}: {why}")
-        text = self._report(call[9], call[2], call[6], error)
+        text = self._report(call[2], self._read_facts(call[5])[0], call[3], error)
         # A lone surrogate has no encoding, and no place in JSON.
         text = text.encode("utf-8", "backslashreplace").decode("utf-8")
         if len(text) > _TRACEBACK_LENGTH_MAX:
@@ -187,32 +239,52 @@ class Calls:
         return FAILED, self._failed(call, call[1][-1], WrongReturn(error)).encode("ascii")
 
 
+def _loads(data: bytes) -> Any:
+    try:
+        return marshal.loads(data)
+    except (ValueError, EOFError, TypeError, MemoryError) as error:
+        raise BrokenFrame(f"the payload of a call is no marshal: {error}") from None
+
+
 def _parse(payload: bytes) -> Tuple[Any, ...]:
     # Else marshal would take memory for as many members as four arbitrary bytes say.
     if not payload.startswith(_TUPLES_OF_CALLS):
         raise BrokenFrame("the payload of a call is no tuple of stage, hooks and facts")
-    try:
-        call: Tuple[Any, ...] = marshal.loads(payload)
-    except (ValueError, EOFError, TypeError, MemoryError) as error:
-        raise BrokenFrame(f"the payload of a call is no marshal: {error}") from None
-    if tuple(map(type, call)) not in _CALL_SHAPES:
+    call: Tuple[Any, ...] = _loads(payload)
+    shape = tuple(map(type, call))
+    if shape in _CALL_SHAPES:
+        if call[0] == "found":
+            raise BrokenFrame("a call of the stage found has no facts of a stored response")
+    elif shape not in _FOUND_SHAPES:
         raise BrokenFrame("the payload of a call is no tuple of stage, hooks and facts")
-    if (call[0] == "found") != (len(call) == 14):
+    elif call[0] != "found":
         raise BrokenFrame("a call has the facts of a stored response at the stage found, and at no other")
-    if len(call) == 14 and (tuple(map(type, call[13])) != _FOUND_TYPES or not set(map(type, call[13][3])) <= _STR):
+    elif tuple(map(type, call[8])) != _FOUND_TYPES or not set(map(type, call[8][3])) <= _STR:
         raise BrokenFrame("the facts of a stored response are no age, ttl, staleness and tags")
-    if not (_are_pairs(call[10]) and _are_pairs(call[12])):
-        raise BrokenFrame("the fields of a call are no pairs of texts")
     return call
 
 
+def _read_pairs(fields: Any) -> FieldList:
+    if type(fields) is not tuple or not _are_pairs(fields):
+        raise BrokenFrame("the fields of a call are no pairs of texts")
+    return field_list(fields)
+
+
 def _are_pairs(fields: Tuple[Any, ...]) -> bool:
-    # Without a loop in Python: this runs over each field of each call.
     return not fields or (
         set(map(type, fields)) == _TUPLE
         and set(map(len, fields)) == _TWO
         and set(map(type, chain.from_iterable(fields))) == _STR
     )
+
+
+def packed(stage: str, hooks: Tuple[int, ...], facts: Tuple[Any, ...], found: Optional[Tuple[Any, ...]] = None) -> bytes:
+    """Pack the facts of a call as Larder does: method, scheme, host, port, path, query, client, name, fields, status, fields of the answer."""
+    method, scheme, host, port, path, query, client, name, fields, status, response_fields = facts
+    of_request = marshal.dumps((method, scheme, host, port, client, fields), 2)
+    of_answer = marshal.dumps(response_fields, 2) if status else b""
+    call = (stage, hooks, name, path, query, of_request, status, of_answer)
+    return marshal.dumps(call if found is None else (*call, found), 2)
 
 
 class Frames:

@@ -1,15 +1,19 @@
 """Checks of what hooks say, before it goes to Larder: each error names what was expected and what to write instead."""
 
 import re
-from typing import Any, Union
+from typing import Any, Optional, Tuple, Union
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _NOT_IN_VALUE = re.compile(r"[\r\n\0]")
+_HOST = re.compile(r"[A-Za-z0-9_~!$&'()*+,;=.-]+|\[[0-9A-Fa-f:.]+\]")
+_URL = re.compile(r"(https?)://([^/?#:\[\]@]+|\[[^\]]*\])(?::([0-9]{1,5}))?(/[^?#]*)?(?:\?([^#]*))?", re.IGNORECASE)
 _PATH = re.compile(r"/[!-~]*")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", re.ASCII)
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION_MS_MAX = 36_525 * 86_400_000
 """A hundred years."""
+
+DEFAULT_PORTS = {"http": 80, "https": 443}
 
 Duration = Union[int, float, str]
 """Seconds as a number, or a text such as `"30s"`, `"5m"`, `"2h"`, `"1d"`."""
@@ -96,6 +100,52 @@ def path(value: Any) -> str:
             f"{shortened(value)} is no path: it has to begin with '/' and be of visible ASCII characters;"
             f" urllib.parse.quote(...) encodes the others"
         )
+    return value
+
+
+def scheme(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a scheme has to be a str, not {kind_of(value)}")
+    if value not in DEFAULT_PORTS:
+        raise ValueError(f"{shortened(value)} is no scheme: there are 'http' and 'https'")
+    return value
+
+
+def host(value: Any) -> str:
+    """Return the host of a URL in lower case."""
+    if not isinstance(value, str):
+        raise TypeError(f"a host has to be a str, not {kind_of(value)}")
+    if not _HOST.fullmatch(value) or len(value) > 255:
+        raise ValueError(
+            f"{shortened(value)} is no host: write it as mirror.example or [::1], without scheme and port (req.port is for that);"
+            f" names of other alphabets as xn--..."
+        )
+    return value.lower()
+
+
+def port(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"a port has to be an int, not {kind_of(value)}")
+    if not 1 <= value <= 65535:
+        raise ValueError(f"{value} is no port: one is from 1 to 65535")
+    return int(value)
+
+
+def url(value: Any) -> Tuple[str, str, int, str, Optional[str]]:
+    """Return scheme, host, port, path and query of a whole URL."""
+    if not isinstance(value, str):
+        raise TypeError(f"a URL has to be a str, not {kind_of(value)}")
+    match = _URL.fullmatch(value)
+    if not match:
+        raise ValueError(f"{shortened(value)} is no URL: write it as https://mirror.example/path?query, without user and fragment")
+    found = match[1].lower()
+    number = int(match[3]) if match[3] else DEFAULT_PORTS[found]
+    return found, host(match[2]), port(number), path(match[4] or "/"), query(match[5])
+
+
+def query(value: Optional[str]) -> Optional[str]:
+    if value is not None and not re.fullmatch("[!-~]*", value):
+        raise ValueError(f"the query {shortened(value)} is not of visible ASCII characters: urllib.parse.quote(...) encodes the others")
     return value
 
 

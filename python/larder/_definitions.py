@@ -67,12 +67,12 @@ class Hook:
             "remember_ms": self.remember_ms,
         }
 
-    def matches(self, method: str, host: str, path: str, fields: Sequence[str], status: int) -> bool:
-        """Say whether the filters let a request through, as Larder decides it."""
+    def matches(self, method: str, host: str, path: Optional[str], fields: Sequence[str], status: int) -> bool:
+        """Say whether the filters let a request through, as Larder decides it. A CONNECT has no path."""
         return (
             (not self.methods or method in self.methods)
             and (not self.hosts or any(_host_matches(pattern, host) for pattern in self.hosts))
-            and (not self.paths or any(path_matches(pattern, path) for pattern in self.paths))
+            and (not self.paths or (path is not None and any(path_matches(pattern, path) for pattern in self.paths)))
             and (not self.field_names or any(name in fields for name in self.field_names))
             and (not self.statuses or status in self.statuses)
         )

@@ -291,6 +291,10 @@ class ChunkedBody:
 
 # Response heads.
 
+_heads: Dict[Tuple[Any, ...], Tuple[str, int]] = {}
+_heads_missed = 0
+# Beyond this no further heads are remembered, so that fields with times and numbers cost no more than the look.
+_HEADS_MISSED_MAX = 4096
 _status_lines: Dict[str, str] = {}
 _field_prefixes: Dict[str, str] = {}
 _raw_prefixes: Dict[bytes, bytes] = {}
@@ -304,6 +308,13 @@ def response_head(status: str, headers: List[Tuple[str, str]]) -> Tuple[str, int
 
     Raise `InvalidResponse` for what can't be sent (PEP 3333, "The start_response() Callable").
     """
+    try:
+        known = _heads.get((status, *headers))
+        if known is not None:
+            return known
+    except TypeError:
+        # Fields that are no tuples.
+        pass
     text = _status_lines.get(status)
     if text is None:
         text = _status_line(status)
@@ -323,7 +334,19 @@ def response_head(status: str, headers: List[Tuple[str, str]]) -> Tuple[str, int
     # One look at the whole: each field brought exactly one line end.
     if text.count("\n") != len(headers) or text.count("\r") != len(headers) or "\0" in text:
         raise _blame(headers)
+    _remember_head(status, headers, text, length)
     return text, length
+
+
+def _remember_head(status: str, headers: List[Tuple[str, str]], text: str, length: int) -> None:
+    """Remember a head for responses that have the same; where most have fields of their own, that is not tried for long."""
+    global _heads_missed
+    _heads_missed += 1
+    if _heads_missed > _HEADS_MISSED_MAX or len(text) > _MEMO_KEY_BYTES_MAX or not all(type(field) is tuple for field in headers):
+        return
+    if len(_heads) >= _MEMO_ENTRIES_MAX:
+        _heads.clear()
+    _heads[(status, *headers)] = text, length
 
 
 def raw_response_head(status: int, headers: Any) -> Tuple[bytes, int]:

@@ -6,13 +6,15 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Optional, Tuple, Union
 
 from . import _checks
-from ._checks import Duration
-from ._views import REQUEST_NOTES, RESPONSE_NOTES, Cookies, Headers, Mark, NotCopied, Query, parse_cookies
+from ._checks import DEFAULT_PORTS, Duration
+from ._views import REQUEST_NOTES, RESPONSE_NOTES, Cookies, FieldList, Headers, Mark, NotCopied, Query, parse_cookies
 
 if TYPE_CHECKING:
     from ._answers import Answer
 
-_DEFAULT_PORTS = {"http": 80, "https": 443}
+RequestFacts = Tuple[str, str, str, int, str, FieldList]
+"""The facts that requests of one client have in common: method, scheme, host, port, client, fields."""
+NO_FIELDS: FieldList = ((), {})
 
 
 class Key(NotCopied):
@@ -34,7 +36,10 @@ class Key(NotCopied):
 
 
 class Url(NotCopied):
-    """The URL of a request. `str()` of it is the whole URL."""
+    """The URL of a request. `str()` of it is the whole URL.
+
+    Its parts may be set as those of the request: `req.url.path = "/"` is `req.path = "/"`.
+    """
 
     __slots__ = ("_request",)
 
@@ -45,13 +50,28 @@ class Url(NotCopied):
     def scheme(self) -> str:
         return self._request.scheme
 
+    @scheme.setter
+    def scheme(self, scheme: str) -> None:
+        self._request._mark_request(_getframe(1))
+        self._request._set_scheme(scheme)
+
     @property
     def host(self) -> str:
         return self._request.host
 
+    @host.setter
+    def host(self, host: str) -> None:
+        self._request._mark_request(_getframe(1))
+        self._request._set_host(host)
+
     @property
     def port(self) -> int:
         return self._request.port
+
+    @port.setter
+    def port(self, port: int) -> None:
+        self._request._mark_request(_getframe(1))
+        self._request._set_port(port)
 
     @property
     def path(self) -> str:
@@ -59,10 +79,8 @@ class Url(NotCopied):
 
     @path.setter
     def path(self, path: str) -> None:
-        request = self._request
-        request._mark_request(_getframe(1))
-        request._new_path = _checks.path(path)
-        request._path_by = request._decided_by, request._line
+        self._request._mark_request(_getframe(1))
+        self._request._set_path(path)
 
     @property
     def query(self) -> Query:
@@ -71,7 +89,7 @@ class Url(NotCopied):
     def __str__(self) -> str:
         request = self._request
         scheme, host, port = request.scheme, request.host, request.port
-        authority = host if port == _DEFAULT_PORTS.get(scheme) else f"{host}:{port}"
+        authority = host if port == DEFAULT_PORTS.get(scheme) else f"{host}:{port}"
         query = request.query._text()
         return f"{scheme}://{authority}{request.path}" + ("" if query is None else f"?{query}")
 
@@ -87,23 +105,29 @@ class Request(NotCopied):
     """
 
     __slots__ = (
-        "_client", "_cookies", "_decided_by", "_fields", "_file", "_headers", "_host", "_key", "_line", "_method", "_name",
-        "_new_path", "_new_route", "_path", "_path_by", "_port", "_query", "_query_view", "_reads", "_response", "_response_fields",
-        "_route_by", "_running", "_scheme", "_stage", "_status",
+        "_decided_by", "_facts", "_file", "_headers", "_key", "_line", "_name", "_new_origin", "_new_path", "_new_route", "_origin_by",
+        "_path", "_path_by", "_query", "_query_view", "_reads", "_response", "_response_fields", "_route_by", "_running", "_stage",
+        "_status",
     )  # fmt: skip
 
-    _stage: str
-    _status: int
     _path_by: Tuple[int, int]
     """The hook that set the path, and its line: Larder may find that it leads nowhere."""
+    _origin_by: Tuple[int, int]
     _route_by: Tuple[int, int]
-    _response_fields: Tuple[Tuple[str, str], ...]
 
-    def __init__(self, call: Tuple[Any, ...]) -> None:
-        (
-            self._stage, _, self._method, self._scheme, self._host, self._port, self._path, self._query, self._client,
-            self._name, self._fields, self._status, self._response_fields,
-        ) = call  # fmt: skip
+    def __init__(
+        self,
+        stage: str,
+        target: Tuple[str, str, Optional[str]],
+        facts: RequestFacts,
+        status: int = 0,
+        response_fields: FieldList = NO_FIELDS,
+    ) -> None:
+        self._stage = stage
+        self._name, self._path, self._query = target
+        self._facts = facts
+        self._status = status
+        self._response_fields = response_fields
         self._reads: Dict[str, None] = {}
         """The facts that were read, in the order of first sight."""
         self._running = -1
@@ -116,6 +140,8 @@ class Request(NotCopied):
         self._headers: Optional[Headers] = None
         self._query_view: Optional[Query] = None
         self._key: Optional[Key] = None
+        self._new_origin: Optional[Dict[str, Union[str, int]]] = None
+        """The scheme, host and port that hooks have set."""
         self._new_path: Optional[str] = None
         self._new_route: Optional[str] = None
         self._response: Union["FetchedResponse", "Answer", None] = None
@@ -123,24 +149,54 @@ class Request(NotCopied):
     @property
     def method(self) -> str:
         self._reads["method"] = None
-        return self._method  # type: ignore[no-any-return]
+        return self._facts[0]
 
     @property
     def scheme(self) -> str:
-        """`http` or `https`."""
+        """`http` or `https`. May be set to `https` for a request of the forward proxy; the usual port goes with it."""
+        new = self._new_origin
+        if new is not None and "scheme" in new:
+            return new["scheme"]  # type: ignore[return-value]
         self._reads["scheme"] = None
-        return self._scheme  # type: ignore[no-any-return]
+        return self._facts[1]
+
+    @scheme.setter
+    def scheme(self, scheme: str) -> None:
+        self._mark_request(_getframe(1))
+        self._set_scheme(scheme)
 
     @property
     def host(self) -> str:
-        """The host of the URL in lower case, without the port; an IPv6 address has brackets."""
+        """The host of the URL in lower case, without the port; an IPv6 address has brackets.
+
+        May be set for a request of the forward proxy, which then goes there, with that `Host` and without the client's
+        `Authorization`, `Cookie`, `Referer`, `Origin` and all other fields that may say who asks, unless the hook sets them.
+        The request for a site has `route` instead.
+        """
+        new = self._new_origin
+        if new is not None and "host" in new:
+            return new["host"]  # type: ignore[return-value]
         self._reads["host"] = None
-        return self._host  # type: ignore[no-any-return]
+        return self._facts[2]
+
+    @host.setter
+    def host(self, host: str) -> None:
+        self._mark_request(_getframe(1))
+        self._set_host(host)
 
     @property
     def port(self) -> int:
+        """The port of the URL. May be set for a request of the forward proxy."""
+        new = self._new_origin
+        if new is not None and "port" in new:
+            return new["port"]  # type: ignore[return-value]
         self._reads["port"] = None
-        return self._port  # type: ignore[no-any-return]
+        return self._facts[3]
+
+    @port.setter
+    def port(self, port: int) -> None:
+        self._mark_request(_getframe(1))
+        self._set_port(port)
 
     @property
     def path(self) -> str:
@@ -148,13 +204,12 @@ class Request(NotCopied):
         if self._new_path is not None:
             return self._new_path
         self._reads["path"] = None
-        return self._path  # type: ignore[no-any-return]
+        return self._path
 
     @path.setter
     def path(self, path: str) -> None:
         self._mark_request(_getframe(1))
-        self._new_path = _checks.path(path)
-        self._path_by = self._decided_by, self._line
+        self._set_path(path)
 
     @property
     def query(self) -> Query:
@@ -166,27 +221,37 @@ class Request(NotCopied):
 
     @property
     def url(self) -> Url:
-        """The URL: `str(req.url)`, `req.url.query`."""
+        """The URL: `str(req.url)`, `req.url.query`. May be set as a whole: `req.url = "https://mirror.example/x?a=1"`."""
         return Url(self)
+
+    @url.setter
+    def url(self, url: Union[str, Url]) -> None:
+        self._mark_request(_getframe(1))
+        scheme, host, port, path, query = _checks.url(str(url) if isinstance(url, Url) else url)
+        # A URL that keeps its origin is one that a request for a site may have too.
+        if (scheme, host, port) != (self.scheme, self.host, self.port):
+            self._set_origin(scheme=scheme, host=host, port=port)
+        self._set_path(path)
+        self.query._replace(query)
 
     @property
     def client(self) -> str:
         """The address of the client."""
         self._reads["client"] = None
-        return self._client  # type: ignore[no-any-return]
+        return self._facts[4]
 
     @property
     def name(self) -> str:
         """The name of the request in Larder's log. Each request has another one, so that nothing is remembered after it was read."""
         self._reads["name"] = None
-        return self._name  # type: ignore[no-any-return]
+        return self._name
 
     @property
     def headers(self) -> Headers:
         """The fields of the request."""
         view = self._headers
         if view is None:
-            view = self._headers = Headers(self._fields, REQUEST_NOTES, self._reads, self._mark_request, "request")
+            view = self._headers = Headers(self._facts[5], REQUEST_NOTES, self._reads, self._mark_request, "request")
         return view
 
     @property
@@ -217,6 +282,27 @@ class Request(NotCopied):
 
     def __repr__(self) -> str:
         return f"<larder.Request {self.method} {self.url}>"
+
+    def _set_scheme(self, scheme: str) -> None:
+        _checks.scheme(scheme)
+        if self.port == DEFAULT_PORTS[self.scheme]:
+            self._set_origin(scheme=scheme, port=DEFAULT_PORTS[scheme])
+        else:
+            self._set_origin(scheme=scheme)
+
+    def _set_host(self, host: str) -> None:
+        self._set_origin(host=_checks.host(host))
+
+    def _set_port(self, port: int) -> None:
+        self._set_origin(port=_checks.port(port))
+
+    def _set_origin(self, **parts: Union[str, int]) -> None:
+        self._new_origin = {**(self._new_origin or {}), **parts}
+        self._origin_by = self._decided_by, self._line
+
+    def _set_path(self, path: str) -> None:
+        self._new_path = _checks.path(path)
+        self._path_by = self._decided_by, self._line
 
     def _read_query(self) -> None:
         self._reads["query"] = None
@@ -359,6 +445,9 @@ class FetchedResponse(ResponseHead):
 def changes_of(request: Request) -> List[str]:
     """Return the members of the reply that tell of changes, as JSON."""
     parts: List[str] = []
+    if request._new_origin is not None:
+        members = (f'"{name}":{value if type(value) is int else quoted(value)}' for name, value in request._new_origin.items())
+        parts.append(f'{",".join(members)},"origin_by":{list(request._origin_by)}')
     if request._new_path is not None:
         parts.append(f'"path":{quoted(request._new_path)},"path_by":{list(request._path_by)}')
     query = request._query_view

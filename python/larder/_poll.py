@@ -9,6 +9,8 @@ from typing import Any, Dict, List, Set, Tuple
 READABLE: int = getattr(select, "EPOLLIN", 1)
 PEER_CLOSED: int = getattr(select, "EPOLLRDHUP", 1 << 13)
 """The peer closed its side. Not reported where there is no epoll."""
+EDGE: int = getattr(select, "EPOLLET", 1 << 31)
+"""Each arrival of bytes is reported once, in their order over all sockets. Levels are reported where there is no epoll."""
 ONESHOT: int = getattr(select, "EPOLLONESHOT", 1 << 30)
 """After an event nothing is reported until `modify`, so that one thread alone has the socket."""
 EXCLUSIVE: int = getattr(select, "EPOLLEXCLUSIVE", 1 << 28)

@@ -7,8 +7,10 @@ as 2, and the settings as JSON in `LARDER_SCRIPT`.
 import difflib
 import faulthandler
 import importlib
+import importlib.util
 import inspect
 import json
+import linecache
 import os
 import platform
 import signal
@@ -24,6 +26,8 @@ from . import _confine, _poll
 
 LINE_BYTES_MAX = 64 * 1024 - 1
 FILES_MAX = 2000
+_SOURCES_BYTES_MAX = 4 * 1024 * 1024
+"""Of further files a traceback shows the lines as they are on disk."""
 EXIT_FAILED = 3
 # A report waits this long for a full pipe, then it is dropped: the application goes first.
 _REPORT_SECONDS = 0.2
@@ -55,6 +59,10 @@ class Settings(NamedTuple):
     write: List[str]
     """Further folders below which the process may write."""
     network: bool
+    children_max: Optional[int]
+    """The processes that it may have started at once, where nothing else bounds them."""
+    sources: "Sources"
+    """The lines of what is loaded."""
     confinement: _confine.Confinement = _confine.Confinement([], [])
     """What bounds the process."""
 
@@ -82,6 +90,8 @@ def parse_settings(text: str) -> Settings:
         debug=bool(raw.get("debug")),
         write=[str(path) for path in raw.get("write") or ()],
         network=raw.get("network") is not False,
+        children_max=raw.get("children_max"),
+        sources=Sources(),
     )
 
 
@@ -387,11 +397,41 @@ def own_files(folder: str, names: Iterable[str]) -> List[str]:
     return files
 
 
+class Sources:
+    """Source lines of what is loaded, for tracebacks: after a file has changed they show the lines that run, not the new ones."""
+
+    def __init__(self) -> None:
+        self._room = _SOURCES_BYTES_MAX
+        self._before = time.time()
+        """A file that was changed after this time may have been imported as it was before."""
+
+    def keep(self, files: Iterable[str]) -> None:
+        """Keep the lines of files that were imported since the last call."""
+        for path in files:
+            # Without a time an entry is not looked up anew. Those of files of hooks are there since their import.
+            known = linecache.cache.get(path)
+            if known is not None and len(known) == 4 and known[1] is None:
+                continue
+            try:
+                with open(path, "rb") as file:
+                    size, changed = os.fstat(file.fileno()).st_size, os.fstat(file.fileno()).st_mtime
+                    if size > self._room or changed >= self._before:
+                        continue
+                    data = file.read()
+                lines = importlib.util.decode_source(data).splitlines(True)
+            except (OSError, SyntaxError, UnicodeError):
+                continue
+            self._room -= len(data)
+            linecache.cache[path] = (len(data), None, lines, path)
+        self._before = time.time()
+
+
 class LateFiles:
     """Source files that are imported after the application was ready, as views are by the first request for them."""
 
     def __init__(self, control: Control, settings: Settings, files: Iterable[str]) -> None:
         self._control = control
+        self._sources = settings.sources
         self._folder = settings.folder
         self._files = set(files)
         self._modules = set(sys.modules)
@@ -405,11 +445,14 @@ class LateFiles:
         names = [name for name in list(sys.modules) if name not in self._modules]
         self._modules.update(names)
         files = [file for file in own_files(self._folder, names) if file not in self._files]
+        self._sources.keep(files)
         if files and len(self._files) + len(files) <= FILES_MAX and self._control.send("files", {"files": files}):
             self._files.update(files)
 
 
 def ready_message(settings: Settings) -> Dict[str, Any]:
+    files = source_files(settings.folder, settings.module)
+    settings.sources.keep(files)
     is_gil_enabled = getattr(sys, "_is_gil_enabled", None)
     return {
         "pid": os.getpid(),
@@ -418,7 +461,7 @@ def ready_message(settings: Settings) -> Dict[str, Any]:
         "free_threaded": is_gil_enabled is not None and not is_gil_enabled(),
         "interface": settings.interface,
         "threads": settings.threads if settings.interface == "wsgi" else 1,
-        "files": source_files(settings.folder, settings.module),
+        "files": files,
         "confined": settings.confinement.holds,
         "lacks": settings.confinement.lacks,
     }
@@ -444,7 +487,7 @@ def main() -> None:
         fail(control, error if isinstance(error, LoadFailed) else LoadFailed(f"LARDER_SCRIPT is malformed: {error!r}"))
     # Imported before the bounds are set: then nothing may be written to the folder of the runtime, not even compiled modules.
     serve = _server_of(settings.interface)
-    bounds = _confine.Bounds(settings.folder, settings.memory_bytes, settings.write, settings.network)
+    bounds = _confine.Bounds(settings.folder, settings.memory_bytes, settings.write, settings.network, settings.children_max)
     settings = settings._replace(confinement=_confine.confine(bounds))
     arrange_signals()
     arrange_path(settings.folder)

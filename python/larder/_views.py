@@ -10,6 +10,8 @@ from urllib.parse import quote_plus, unquote_to_bytes
 from . import _checks
 
 Pairs = Tuple[Tuple[str, str], ...]
+FieldList = Tuple[Pairs, Dict[str, str]]
+"""Fields in their order, and their values by their names."""
 Mark = Callable[[FrameType], None]
 """Note the line of a hook that changes something, or refuse the change."""
 Default = TypeVar("Default")
@@ -46,6 +48,17 @@ def _joined(name: str, values: List[str]) -> str:
     return ("; " if name == "cookie" else ", ").join(values)
 
 
+def field_list(pairs: Pairs) -> FieldList:
+    """Make the index of fields. It does not change, so that calls with the same fields share it."""
+    index = dict(pairs)
+    if len(index) < len(pairs):
+        values: Dict[str, List[str]] = {}
+        for name, value in pairs:
+            values.setdefault(name, []).append(value)
+        index = {name: _joined(name, found) for name, found in values.items()}
+    return pairs, index
+
+
 class NotCopied:
     """What is read from a copy would not be noted, so that there are no copies."""
 
@@ -68,21 +81,14 @@ class Headers(NotCopied):
 
     __slots__ = ("_changed", "_index", "_mark", "_notes", "_pairs", "_reads", "_stage")
 
-    def __init__(self, pairs: Pairs, notes: _Notes, reads: Dict[str, None], mark: Mark, stage: str) -> None:
-        self._pairs = pairs
+    def __init__(self, fields: FieldList, notes: _Notes, reads: Dict[str, None], mark: Mark, stage: str) -> None:
+        self._pairs, self._index = fields
         self._stage = stage
         self._notes = notes
         self._reads = reads
         self._mark = mark
         self._changed: Optional[Dict[str, List[str]]] = None
         """The values of fields that were set; none where the field was removed."""
-        index = dict(pairs)
-        if len(index) < len(pairs):
-            values: Dict[str, List[str]] = {}
-            for name, value in pairs:
-                values.setdefault(name, []).append(value)
-            index = {name: _joined(name, found) for name, found in values.items()}
-        self._index = index
 
     @overload
     def get(self, name: str) -> Optional[str]: ...
@@ -316,6 +322,11 @@ class Query(NotCopied):
     def _changed(self) -> bool:
         """Say whether Larder has to be told of another query. To know that is to have read the original."""
         return self._parts is not None and (self._replaced or self._text() != self._original)
+
+    def _replace(self, query: Optional[str]) -> None:
+        """Put another query in the place of the whole."""
+        self._parts = query.split("&") if query else []
+        self._replaced = True
 
     def _set(self, name: str, value: str) -> None:
         part = _encoded(name, value)

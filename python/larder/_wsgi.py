@@ -12,6 +12,7 @@ import socket
 import stat
 import sys
 import threading
+from time import monotonic
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 from . import _http, _poll
@@ -27,6 +28,9 @@ _BODY_BYTES = 64 * 1024
 _COPY_BYTES_MAX = 32 * 1024
 _DISCARD_SECONDS = 1.0
 _EVENTS_MAX = 64
+# A request seen longer ago than this may have been taken back: Larder does that where other requests take too long.
+_LOOK_SECONDS = 0.001
+_NEVER = float("-inf")
 _DONTWAIT = socket.MSG_DONTWAIT
 
 
@@ -41,7 +45,7 @@ class BodyTooLong(OSError):
 class Connection:
     """A connection of Larder: one request at a time."""
 
-    __slots__ = ("fd", "partial", "receive", "send", "socket")
+    __slots__ = ("fd", "out_of_line", "partial", "receive", "send", "socket")
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
@@ -51,6 +55,16 @@ class Connection:
         self.send = sock.sendall
         self.partial = bytearray()
         """The beginning of a head that is not complete yet."""
+        self.out_of_line = False
+        """Whether bytes were read otherwise than when the poll object reported them."""
+
+    def peer_left(self) -> bool:
+        try:
+            return not self.receive(1, socket.MSG_PEEK | _DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
 
 class Input:
@@ -140,6 +154,10 @@ class Input:
         if self._limit is not None and self._received > self._limit:
             raise BodyTooLong(f"the request body is longer than {self._limit} bytes")
         return piece
+
+    def has_more(self) -> bool:
+        """Say whether bytes of the body are still to be received."""
+        return not self._body.done
 
     def spoils_connection(self) -> bool:
         """Say whether the rest of the body is too much to be read away.
@@ -245,12 +263,16 @@ class Exchange:
                 exc_info = None
         elif self._head is not None:
             raise AssertionError("start_response() was called before, and without exc_info (PEP 3333)")
-        if isinstance(status, str) and status.startswith("204"):
-            # RFC 9110, 8.6.
-            headers = [field for field in headers if field[0].lower() != "content-length"]
-        self._head, self._left = _http.response_head(status, headers)
+        if status == "200 OK":
+            self._head, self._left = _http.response_head(status, headers)
+            self._bodyless = self._is_head
+        else:
+            if isinstance(status, str) and status.startswith("204"):
+                # RFC 9110, 8.6.
+                headers = [field for field in headers if field[0].lower() != "content-length"]
+            self._head, self._left = _http.response_head(status, headers)
+            self._bodyless = self._is_head or not _http.has_body(status)
         self._headers = headers
-        self._bodyless = self._is_head or not _http.has_body(status)
         return self.write
 
     def write(self, data: bytes) -> None:
@@ -268,6 +290,11 @@ class Exchange:
 
     def send_whole(self, data: bytes) -> None:
         """Send a response whose body is `data` alone."""
+        if type(data) is bytes and self._left == len(data) <= _COPY_BYTES_MAX and self._input is None and not self._bodyless:
+            # What most responses are: of the length that the application has declared.
+            self._left = 0
+            self._send(self._take_head() + data)
+            return
         if self._head is None:
             raise AssertionError("the application did not call start_response()")
         if not isinstance(data, bytes):
@@ -314,12 +341,7 @@ class Exchange:
 
     def client_left(self) -> bool:
         """Say whether the client closed its side, which after a whole request means that it left."""
-        try:
-            return not self._connection.receive(1, socket.MSG_PEEK | _DONTWAIT)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
+        return self._connection.peer_left()
 
     def _send_first(self, data: bytes, whole: Optional[int]) -> None:
         head = self._head
@@ -420,7 +442,9 @@ class Server:
         self._no_input = NoInput()
         self._poll: Any = _poll.new_poll()
         shared = threads > 1
-        self._mask = _poll.READABLE | _poll.PEER_CLOSED | (_poll.ONESHOT if shared else 0)
+        # One thread serves in the order in which requests came: Larder knows by it whose turn it is. A connection that was reported
+        # is not in the line again before the next bytes come; where events were levels, it would keep the place that it had.
+        self._mask = _poll.READABLE | _poll.PEER_CLOSED | (_poll.ONESHOT if shared else _poll.EDGE)
         self._shared = shared
         # A signal is noticed by two ways: the C handler writes to `_signals` at once, whatever Python does;
         # the Python handler, which may have to wait for the main thread, also holds where the application
@@ -468,10 +492,12 @@ class Server:
         # One event at a time where threads share the work: a second one would wait behind the first.
         batch = 1 if self._shared else _EVENTS_MAX
         while not self._draining:
-            for fd, event in poll(-1, batch):
+            events = poll(-1, batch)
+            looked = monotonic()
+            for fd, event in events:
                 connection = connections.get(fd)
                 if connection is not None:
-                    self._read_guarded(connection, event)
+                    self._read_guarded(connection, event, looked)
                 elif fd == listener:
                     self._accept()
                 elif fd == signals:
@@ -485,12 +511,13 @@ class Server:
         own = (self._listener.fileno(), self._signals[0], self._drain[0])
         while True:
             ready = [pair for pair in self._poll.poll(0, len(self._connections) + 3) if pair[0] not in own]
+            looked = monotonic()
             if not ready:
                 return
             for fd, event in ready:
                 connection = self._connections.get(fd)
                 if connection is not None:
-                    self._read_guarded(connection, event)
+                    self._read_guarded(connection, event, looked)
 
     def _read_signals(self) -> None:
         try:
@@ -513,7 +540,14 @@ class Server:
         sock.setblocking(True)
         connection = Connection(sock)
         self._connections[connection.fd] = connection
+        if self._shared:
+            self._poll.register(connection.fd, self._mask)
+            return
+        # Its request, which came with it most likely, has its turn now, and not behind those that came later.
+        data = self._receive(connection)
         self._poll.register(connection.fd, self._mask)
+        if data is not None:
+            self._read_guarded(connection, 0, _NEVER, data)
 
     def _close(self, connection: Connection) -> None:
         # Out of the map before the number can be given to another connection.
@@ -524,25 +558,47 @@ class Server:
                 pass
             connection.socket.close()
 
-    def _read_guarded(self, connection: Connection, event: int) -> None:
+    def _read_guarded(self, connection: Connection, event: int, looked: float, data: Optional[bytes] = None) -> None:
         """Keep the thread alive whatever happens, above all a MemoryError outside of the application."""
         try:
-            self._read_ready(connection, event)
+            self._read_ready(connection, event, looked, data)
         except Exception as error:
             self._close(connection)
             self._report("", "", "", error)
 
-    def _read_ready(self, connection: Connection, event: int) -> None:
-        """Read from a connection and serve the request if its head is complete."""
+    def _read_ready(self, connection: Connection, event: int, looked: float, data: Optional[bytes]) -> None:
+        """Read what a connection has, or `data`, and serve the request if its head is complete."""
+        connection.out_of_line = False
+        if data is None:
+            data = self._receive(connection)
+        while data is not None:
+            # No event tells of what is there already: more than one read takes, and the end behind the last bytes.
+            is_all = len(data) < _RECEIVE_BYTES and not event & _poll.PEER_CLOSED
+            if not data or not self._take(connection, data, event, looked):
+                self._close(connection)
+                return
+            if is_all or self._shared:
+                break
+            connection.out_of_line = True
+            data = self._receive(connection)
+        if self._shared:
+            self._poll.modify(connection.fd, self._mask)
+        elif connection.out_of_line:
+            # Bytes that came meanwhile have put it into the line, where the next request would have their place.
+            self._poll.unregister(connection.fd)
+            self._poll.register(connection.fd, self._mask)
+
+    def _receive(self, connection: Connection) -> Optional[bytes]:
+        """Return what has come, without waiting: nothing at the end, and `None` where the end is still to come."""
         try:
-            data = connection.receive(_RECEIVE_BYTES, _DONTWAIT)
+            return connection.receive(_RECEIVE_BYTES, _DONTWAIT)  # type: ignore[no-any-return]
         except BlockingIOError:
-            data = None
+            return None
         except OSError:
-            data = b""
-        if data == b"":
-            self._close(connection)
-            return
+            return b""
+
+    def _take(self, connection: Connection, data: Optional[bytes], event: int, looked: float) -> bool:
+        """Take bytes of requests, and serve those that are complete. Return whether the connection can go on."""
         while data:
             partial = connection.partial
             if partial:
@@ -558,19 +614,14 @@ class Server:
                 if end < 0:
                     partial += data
             if end > _http.HEAD_BYTES_MAX or len(partial) > _http.HEAD_BYTES_MAX:
-                self._close(connection)
-                return
+                return False
             if end < 0:
                 break
-            data = self._serve_request(connection, data, end, event)
+            data = self._serve_request(connection, data, end, event, looked)
             self.after_request()
-            if data is None:
-                self._close(connection)
-                return
-        if self._shared:
-            self._poll.modify(connection.fd, self._mask)
+        return data is not None
 
-    def _serve_request(self, connection: Connection, data: bytes, end: int, event: int) -> Optional[bytes]:
+    def _serve_request(self, connection: Connection, data: bytes, end: int, event: int, looked: float) -> Optional[bytes]:
         """Serve one request. Return what came behind it, or nothing if the connection has to be closed."""
         line, block, name = _http.split_head(data, end)
         try:
@@ -590,7 +641,9 @@ class Server:
         if not length:
             if received:
                 return None
-            if event & _poll.PEER_CLOSED and (is_head or method == "GET"):
+            if (is_head or method == "GET") and (
+                event & _poll.PEER_CLOSED or (monotonic() - looked > _LOOK_SECONDS and connection.peer_left())
+            ):
                 # The client left before its turn. Nobody would see the response, and nothing is lost.
                 return None
             exchange = Exchange(connection, is_head, fields.close or self._draining, None)
@@ -606,6 +659,7 @@ class Server:
                 return None
             except MalformedRequest:
                 return None
+            connection.out_of_line = connection.out_of_line or body.has_more()
             environ["wsgi.input"] = body
             exchange = Exchange(connection, is_head, fields.close or self._draining, body)
         try:

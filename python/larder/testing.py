@@ -16,7 +16,6 @@ what hooks say (whether an origin of that name exists) are left out.
 """
 
 import json
-import marshal
 import os
 import re
 import sys
@@ -26,6 +25,7 @@ from types import FrameType
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import _calls, _checks, _decisions, _definitions, _hooks
+from ._checks import DEFAULT_PORTS
 from ._decisions import FieldsArgument, Response
 from ._definitions import Hook
 from ._runtime import LoadFailed, format_error
@@ -35,6 +35,7 @@ __all__ = ["Decision", "HookFailed", "Script", "call", "load"]
 File = Union[str, "os.PathLike[str]"]
 Hooks = Union[File, "Script", Callable[..., Any], Sequence[Callable[..., Any]]]
 
+_CONNECT = re.compile(r"CONNECT ([^/?#:\[\]@]+|\[[^\]]*\]):([0-9]{1,5})")
 _REQUEST = re.compile(
     r"(?:([!#$%&'*+.^_`|~0-9A-Za-z-]+) )?(?:(https?)://([^/?#:\[\]@]+|\[[^\]]*\])(?::([0-9]{1,5}))?)?(/[!-~]*)?"
 )
@@ -57,6 +58,10 @@ class Decision:
         self.line: Optional[int] = said.get("line")
         self.read: List[str] = said.get("read", [])
         """What the hooks looked at: `remember` keeps the decision for requests in which these are the same."""
+        self.scheme: str = said.get("scheme", target.scheme)
+        """The scheme after the hooks. That, host and port can be others for requests of the forward proxy alone."""
+        self.host: str = said.get("host", target.host)
+        self.port: int = said.get("port", target.port)
         self.path: str = said.get("path", target.path)
         """The path after the hooks."""
         self.query: Optional[str] = said.get("query", target.query)
@@ -81,6 +86,12 @@ class Decision:
         """The tags whose responses are forgotten."""
         self.response_set: List[Tuple[str, str]] = [(name, value) for name, value in said.get("response_set", [])]
         self.response_removed: List[str] = said.get("response_remove", [])
+
+    @property
+    def url(self) -> str:
+        """The whole URL after the hooks."""
+        authority = self.host if self.port == DEFAULT_PORTS[self.scheme] else f"{self.host}:{self.port}"
+        return f"{self.scheme}://{authority}{self.path}" + ("" if self.query is None else f"?{self.query}")
 
     def __repr__(self) -> str:
         return f"<larder.testing.Decision of {', '.join(self.ran) or 'no hook'}: {json.dumps(self.changes)}>"
@@ -139,7 +150,7 @@ def call(
     anew for each call, or what `load` returned. The path is relative to the folder of the calling file, or to the working
     directory where that has no such file.
 
-    `request` is a method, which may be left out, and a URL or path. The field `host` is added.
+    `request` is a method, which may be left out, and a URL or path; or `CONNECT shop.example:443`. The field `host` is added.
 
     `stage` is `request`, `page`, `found`, `fetched` or `respond`: without it that of the function, and for a file `fetched`
     where `status` is given, else `request`, of which pages are a part. `age`, `ttl` and `tags` are those of a stored response.
@@ -165,22 +176,22 @@ def call(
     indexes = [
         index
         for index, hook in enumerate(known)
-        if hook.is_of(stage) and hook.matches(target.method, target.host, target.path, names, code)
+        if hook.is_of(stage) and hook.matches(target.method, target.host, None if target.is_connect else target.path, names, code)
     ]
     if not indexes:
         return Decision([], target, {})
     facts = (
         target.method, target.scheme, target.host, target.port, target.path, target.query, client, name,
         tuple(fields), code, tuple(_decisions.checked_fields(response_headers)),
-        *([(age, ttl, int(ttl <= 0), tuple(tags))] if stage == "found" else []),
     )  # fmt: skip
-    said = _play(known, (stage, tuple(indexes), *facts))
+    found = (age, ttl, int(ttl <= 0), tuple(tags)) if stage == "found" else None
+    said = _play(known, _calls.packed(stage, tuple(indexes), facts, found))
     if "hook" in said:
         said["hook"] = known[said["hook"]].name
     return Decision([known[index] for index in indexes], target, said)
 
 
-def _play(hooks: List[Hook], facts: Tuple[Any, ...]) -> Dict[str, Any]:
+def _play(hooks: List[Hook], payload: bytes) -> Dict[str, Any]:
     """Send the call in a frame, as Larder does."""
     errors: List[BaseException] = []
 
@@ -188,14 +199,13 @@ def _play(hooks: List[Hook], facts: Tuple[Any, ...]) -> Dict[str, Any]:
         errors.append(error)
         return format_error(error)
 
-    payload = marshal.dumps(facts, 2)
     calls = _calls.Calls(hooks, report)
     try:
         data, _ = _calls.Frames(calls).feed(_calls.HEADER.pack(len(payload), 0, 0, _calls.CALL, 0) + payload)
     finally:
         calls.close()
     if not data:
-        raise ValueError(f"Larder could not send this call: {_checks.shortened(facts)}")
+        raise ValueError(f"Larder could not send this call: {_checks.shortened(payload)}")
     said: Dict[str, Any] = json.loads(data[_calls.HEADER.size :] or b"{}")
     if errors:
         raise HookFailed(said["traceback"]) from errors[0]
@@ -206,10 +216,15 @@ class _Target:
     """The parts of what is requested."""
 
     def __init__(self, text: str) -> None:
+        connect = _CONNECT.fullmatch(text)
+        self.is_connect = connect is not None
+        if connect:
+            # As Larder has it: the tunnel is taken to be one for https.
+            text = f"CONNECT https://{connect[1]}:{connect[2]}/"
         match = _REQUEST.fullmatch(text)
         if not match or "#" in text or not (match[3] or match[5]):
             raise ValueError(
-                f"{_checks.shortened(text)} is no request: write 'GET http://shop.example/cart?a=1', or a path alone;"
+                f"{_checks.shortened(text)} is no request: write 'GET http://shop.example/cart?a=1', 'CONNECT shop.example:443', or a path alone;"
                 f" characters outside ASCII are percent-encoded in a URL"
             )
         self.method: str = match[1] or "GET"

@@ -28,8 +28,18 @@ def call(stage: str = "request", hooks: Tuple[Any, ...] = (0,), **facts: Any) ->
     return (stage, hooks, *known.values())
 
 
+def packed(facts: Any) -> bytes:
+    """The payload of a call; of what is none, a marshal as it is."""
+    if not isinstance(facts, tuple) or len(facts) not in (13, 14):
+        return marshal.dumps(facts, 2)
+    stage, hooks, method, scheme, host, port, path, query, client, name, fields, status, response_fields, *found = facts
+    of_request = marshal.dumps((method, scheme, host, port, client, fields), 2)
+    of_answer = marshal.dumps(response_fields, 2) if status or response_fields else b""
+    return marshal.dumps((stage, hooks, name, path, query, of_request, status, of_answer, *found), 2)
+
+
 def frame(id: int, payload: Any, kind: int = 1) -> bytes:
-    data = payload if isinstance(payload, bytes) else marshal.dumps(payload, 2)
+    data = payload if isinstance(payload, bytes) else packed(payload)
     return HEADER.pack(len(data), id, 0, kind, 0) + data
 
 

@@ -1,6 +1,5 @@
 """Hooks of stored responses and of answers: `found` and `respond`."""
 
-import marshal
 import unittest
 from typing import Any, Callable, Dict, List, Tuple
 
@@ -142,6 +141,6 @@ class Broken(HooksCase):
             (*call("found", (0,)), ("1", 2, 0, ())),
             (*good, 1),
         ):
-            data, is_sound = _calls.Frames(calls).feed(frame(1, marshal.dumps(bad, 2)))
+            data, is_sound = _calls.Frames(calls).feed(frame(1, bad))
             self.assertEqual((data, is_sound), (b"", False), bad)
         self.assertTrue(_calls.Frames(calls).feed(frame(1, good))[1])

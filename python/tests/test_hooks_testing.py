@@ -125,6 +125,38 @@ class Functions(unittest.TestCase):
                 untyped.call(*arguments, **named)
 
 
+@larder.request
+def forwarded(req: larder.Request) -> Any:
+    if req.host == "bad.example":
+        return larder.deny("not here")
+    if req.method != "CONNECT":
+        req.url = f"https://mirror.example:8443/{req.host}{req.path}"
+    return None
+
+
+@larder.request(path="/**")
+def with_a_path(req: larder.Request) -> None:
+    req.key.add("seen")
+
+
+class Forward(unittest.TestCase):
+    def test_another_url(self) -> None:
+        decision = larder.testing.call(forwarded, "GET http://a.example/b?c=1")
+        self.assertEqual((decision.url, decision.host), ("https://mirror.example:8443/a.example/b", "mirror.example"))
+        self.assertEqual((decision.scheme, decision.port, decision.query), ("https", 8443, None))
+        self.assertEqual(larder.testing.call(with_a_path, "GET https://a.example/b?c=1").url, "https://a.example/b?c=1")
+
+    def test_connect(self) -> None:
+        decision = larder.testing.call([forwarded, with_a_path], "CONNECT bad.example:443")
+        assert decision.response is not None
+        self.assertEqual((decision.ran, decision.response.status), (["forwarded"], 403))
+        decision = larder.testing.call(forwarded, "CONNECT a.example:443")
+        self.assertEqual((decision.response, decision.changes, decision.port), (None, {}, 443))
+        self.assertEqual(larder.testing.call(with_a_path, "CONNECT [::1]:8443").ran, [], "a tunnel has no path")
+        with self.assertRaisesRegex(ValueError, "is no request"):
+            larder.testing.call(forwarded, "CONNECT a.example")
+
+
 class Files(HooksCase):
     TEXT = """
         import larder, plans

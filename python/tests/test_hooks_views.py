@@ -27,7 +27,7 @@ def run(hook: Callable[..., Any], stage: str = "request", **facts: Any) -> Dict[
     data, is_sound = Frames(Calls(hooks, report)).feed(frame(1, call(stage, **facts)))
     assert is_sound
     said: Dict[str, Any] = json.loads(data[HEADER.size :] or b"{}")
-    for name in ("hook", "line", "path_by", "route_by"):
+    for name in ("hook", "line", "origin_by", "path_by", "route_by"):
         said.pop(name, None)
     return said
 
@@ -295,6 +295,44 @@ class Requests(unittest.TestCase):
         # A page may do what a request hook may.
         self.assertEqual(run(hook, "page", query="a=1"), expected)
 
+    def test_another_origin(self) -> None:
+        def assign(name: str, value: Any) -> Action:
+            return lambda req: setattr(req, name, value)
+
+        cases: List[Tuple[Dict[str, Any], Action, Dict[str, Any]]] = [
+            ({}, assign("host", "Mirror.example"), {"host": "mirror.example"}),
+            ({}, assign("port", 8080), {"port": 8080}),
+            # The usual port goes with the scheme, another one stays.
+            ({}, assign("scheme", "https"), {"scheme": "https", "port": 443, "read": ["port", "scheme"]}),
+            ({"port": 81}, assign("scheme", "https"), {"scheme": "https", "read": ["port", "scheme"]}),
+            (
+                {"query": "a=1"},
+                assign("url", "https://Mirror.example/b?c=2"),
+                {"scheme": "https", "host": "mirror.example", "port": 443, "path": "/b", "query": "c=2"},
+            ),
+            ({}, assign("url", "http://[::1]:81"), {"scheme": "http", "host": "[::1]", "port": 81, "path": "/", "query": None}),
+            # The request for a site may have another URL of the same origin.
+            ({"query": "a=1"}, assign("url", "http://shop.example/c"), {"path": "/c", "query": None}),
+        ]
+        for facts, action, expected in cases:
+            with self.subTest(expected):
+                said = run(action, **facts)
+                reads = said.pop("read", [])
+                self.assertEqual(said, {name: value for name, value in expected.items() if name != "read"})
+                if "read" in expected:
+                    self.assertEqual(reads, expected["read"])
+
+        def hook(req: larder.Request) -> None:
+            req.url.host = "b.example"
+            req.url.port = 8443
+            req.url.scheme = "https"
+            self.assertEqual((req.host, req.port, req.scheme), ("b.example", 8443, "https"))
+            self.assertEqual(str(req.url), "https://b.example:8443/")
+
+        # What was set is not read.
+        expected = {"host": "b.example", "port": 8443, "scheme": "https", "read": ["scheme", "query", "path"]}
+        self.assertEqual(run(hook), expected)
+
     def test_what_was_set_is_not_read(self) -> None:
         def hook(req: larder.Request) -> None:
             req.path = "/a"
@@ -318,6 +356,19 @@ class Requests(unittest.TestCase):
             (assign("route", ""), "may not be empty"),
             (assign("route", 5), "has to be a str"),
             (assign("rout", "b"), "rout"),
+            (assign("host", "a.example:80"), "without scheme and port"),
+            (assign("host", "http://a.example"), "without scheme and port"),
+            (assign("host", "ä.example"), "names of other alphabets"),
+            (assign("host", None), "has to be a str"),
+            (assign("port", "80"), "a port has to be an int"),
+            (assign("port", 0), "one is from 1 to 65535"),
+            (assign("scheme", "ftp"), "there are 'http' and 'https'"),
+            (assign("url", "/a"), "is no URL: write it as https"),
+            (assign("url", "http://user@a.example/"), "is no URL"),
+            (assign("url", "http://a.example/#b"), "is no URL"),
+            (assign("url", "http://a.example/a b"), "visible ASCII"),
+            (assign("url", "http://a.example/?a b"), "visible ASCII"),
+            (assign("url", "http://a.example:65536/"), "one is from 1 to 65535"),
             (assign("method", "PUT"), ""),
             (lambda req: req.key.add(5), "a part of the key has to be a str, not int 5"),  # type: ignore[arg-type]
             (lambda req: req.key.add("\ud800"), "UTF-8 can't encode"),

@@ -124,6 +124,39 @@ class Wire(HooksCase):
         error = self.worker.error()
         self.assertEqual(error, {"request": "R7", "method": "GET", "target": "/x", "traceback": failed.said["traceback"]})
 
+    def test_calls_with_the_same_facts_differ_in_all_else(self) -> None:
+        worker = self.ready("""
+            import larder
+            @larder.page("/one")
+            def one(req):
+                return "same"
+            @larder.page("/two")
+            def two(req):
+                return "same"
+            @larder.request
+            def tells(req):
+                req.key.add(f"{req.name} {req.path} {req.query.get('a')} {req.headers.get('x-a')} {req.client}")
+        """)
+        with worker.connect() as client:
+
+            def key(**facts: Any) -> str:
+                client.send(frame(1, call(hooks=(2,), **facts)))
+                said: str = receive(client).said["key"][0]
+                return said
+
+            same: Dict[str, Any] = {"fields": (("x-a", "b"), ("x-a", "c"))}
+            self.assertEqual(key(name="R1", path="/a", query="a=1", **same), "R1 /a 1 b, c 192.0.2.1")
+            self.assertEqual(key(name="R2", path="/b", **same), "R2 /b None b, c 192.0.2.1")
+            self.assertEqual(key(fields=(("x-a", "c"),)), "R1 / None c 192.0.2.1")
+            self.assertEqual(key(client="192.0.2.2", **same), "R1 / None b, c 192.0.2.2")
+            for number in range(600):
+                self.assertEqual(key(fields=(("x-a", str(number)),)), f"R1 / None {number} 192.0.2.1")
+            for _ in range(2):
+                client.send(frame(1, call(hooks=(0,))) + frame(2, call(hooks=(1,))))
+                one, two = receive(client).said, receive(client).said
+                self.assertEqual((one["hook"], two["hook"], two["line"] - one["line"]), (0, 1, 3))
+                self.assertEqual(one["respond"], two["respond"])
+
     def test_split_at_every_byte(self) -> None:
         data = frame(1, call(fields=(("x-a", "b"),))) + PLAIN
         with self.worker.connect() as client:
@@ -141,6 +174,16 @@ class Wire(HooksCase):
             for _ in range(3):
                 client.send(frame(1, call(fields=fields)) + PLAIN)
                 self.assertEqual([receive(client), receive(client)], [PLAIN_REPLY] * 2)
+
+    def test_no_fields_of_an_answer_are_no_fields_however_many_were_there_before(self) -> None:
+        bare = frame(1, call("fetched", (2,)))
+        with self.worker.connect() as client:
+            for number in range(600):
+                if number % 100 == 0:
+                    client.send(bare)
+                    self.assertEqual(receive(client).kind, 3)
+                client.send(frame(1, call("fetched", (2,), status=200, response_fields=(("x-number", str(number)),))))
+                self.assertEqual(receive(client).kind, 3)
 
     def test_broken_frames_end_their_connection_alone(self) -> None:
         good = call()

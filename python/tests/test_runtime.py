@@ -95,6 +95,42 @@ class Loading(unittest.TestCase):
             self.assertEqual([os.path.basename(file) for file in worker.message()["files"]["files"]], ["views.py"])
             self.assertEqual(worker.stop(), 0)
 
+    def test_tracebacks_show_the_lines_that_run(self) -> None:
+        helper = '''
+            def give():
+                raise KeyError("old")  # the line that runs
+        '''
+        wsgi = '''
+            import helper
+            def application(environ, start_response):
+                if environ["PATH_INFO"] == "/late":
+                    import late
+                    late.give()
+                helper.give()
+        '''
+        asgi = '''
+            import helper
+            async def app(scope, receive, send):
+                if scope["type"] == "http" and scope["path"] == "/late":
+                    import late
+                    late.give()
+                if scope["type"] == "http":
+                    helper.give()
+        '''
+        for app in ("wsgi:first", "asgi:second"):
+            self.write(helper=helper, late=helper, first=wsgi, second=asgi)
+            worker = self.load(app)
+            self.assertIn("ready", worker.message())
+            worker.ask("/late")
+            self.assertIn("the line that runs", worker.error()["traceback"])
+            self.assertIn("files", worker.message())
+            self.write(helper="\n\n# the new file", late="\n\n# the new file")
+            for path in ("/", "/late"):
+                worker.ask(path)
+                text = worker.error()["traceback"]
+                self.assertIn("the line that runs", text, (app, path))
+                self.assertNotIn("the new file", text)
+
     def test_names_of_applications(self) -> None:
         self.write(
             hello=HELLO

@@ -2,15 +2,21 @@
 
 import hashlib
 import json
+import os
 import random
 import signal
 import socket
+import sys
 import threading
 import time
 import unittest
 from typing import Any, Dict
 
-from larder_double import Worker, WorkerCase, request
+from larder_double import ROOT, Client, Worker, WorkerCase, request
+
+sys.path.insert(0, ROOT)
+
+from larder import _http  # noqa: E402
 
 FAILED_R7 = b"the application failed in request R7: `larder scripts` and the log have the traceback\n"
 
@@ -519,6 +525,145 @@ class Hostile(WorkerCase):
                 client.rest()
         while not self.worker.silent():
             self.worker.message()
+
+
+class Heads(unittest.TestCase):
+    def test_a_head_that_repeats_is_the_same_and_what_is_wrong_stays_wrong(self) -> None:
+        for _ in range(3):
+            self.assertEqual(_http.response_head("200 OK", [("X", "1")]), ("HTTP/1.1 200 OK\r\nX: 1", -1))
+            self.assertEqual(_http.response_head("200 OK", [["X", "1"]]), ("HTTP/1.1 200 OK\r\nX: 1", -1))  # type: ignore[list-item]
+            self.assertEqual(_http.response_head("404 No", [("X", "1")]), ("HTTP/1.1 404 No\r\nX: 1", -1))
+            for wrong in ([("X", 1)], [("X", "1\r\nY: 2")], [("Connection", "close")], [("X", "1"), ("X", b"1")]):
+                with self.subTest(wrong), self.assertRaises(_http.InvalidResponse):
+                    _http.response_head("200 OK", wrong)  # type: ignore[arg-type]
+        for number in range(6000):
+            self.assertEqual(_http.response_head("200 OK", [("Content-Length", str(number))])[1], number)
+        self.assertEqual(_http.response_head("200 OK", [("X", "1")]), ("HTTP/1.1 200 OK\r\nX: 1", -1))
+
+
+class TakenBack(unittest.TestCase):
+    def test_a_request_that_was_taken_back_is_not_served(self) -> None:
+        worker = Worker("wsgi:wsgi_cases:application").ready()
+        folder = worker.directory.name
+
+        def let_go(name: str) -> None:
+            open(os.path.join(folder, name), "w").close()
+
+        first, second, third, last = clients = [worker.connect() for _ in range(4)]
+        for client in clients:
+            client.ask("/empty")
+        first.send(request("/waits?" + os.path.join(folder, "first")))
+        self.assertTrue(worker.wait_for_log("waits for first"))
+        # These three are seen at once, when the first one is over.
+        for client, name in ((second, "second"), (third, "third"), (last, "last")):
+            client.send(request("/waits?" + os.path.join(folder, name)))
+            let_go(name) if name != "second" else None
+        let_go("first")
+        first.response()
+        self.assertTrue(worker.wait_for_log("waits for second"))
+        third.socket.shutdown(socket.SHUT_WR)
+        let_go("second")
+        second.response()
+        self.assertEqual(third.rest(), b"")
+        self.assertEqual(last.response().body, b"first,second,last")
+        for client in clients:
+            client.socket.close()
+        self.assertEqual(worker.stop(), 0)
+
+
+class OrderOfRequests(unittest.TestCase):
+    """One thread serves in the order in which requests were sent: Larder knows by it whose turn it is."""
+
+    def setUp(self) -> None:
+        self.worker = Worker("wsgi:wsgi_cases:application").ready()
+        self.addCleanup(self.worker.release)
+        self.gate, *self.clients = [self.connect() for _ in range(6)]
+        for client in (self.gate, *self.clients):
+            client.ask("/empty")
+
+    def connect(self) -> Client:
+        client = self.worker.connect()
+        self.addCleanup(client.socket.close)
+        return client
+
+    def target(self, name: str) -> str:
+        return "/waits?" + os.path.join(self.worker.directory.name, name)
+
+    def let_go(self, name: str) -> None:
+        open(os.path.join(self.worker.directory.name, name), "w").close()
+
+    def send(self, client: Client, name: str) -> None:
+        self.let_go(name)
+        client.send(request(self.target(name)))
+
+    def occupy(self, client: Client, name: str) -> None:
+        client.send(request(self.target(name)))
+        self.assertTrue(self.worker.wait_for_log(f"waits for {name}\n"))
+
+    def check(self, last: Client, expected: str) -> None:
+        """Let the process go on, and compare what it served since with what is expected."""
+        self.let_go("second-gate")
+        self.assertTrue(last.response().body.decode().endswith(f"second-gate,{expected}"))
+
+    def begin_batch(self, *sent: bytes) -> None:
+        """Have requests of the first connections seen at once, and behind them one that occupies the process."""
+        self.occupy(self.gate, "first-gate")
+        for client, data in zip(self.clients, sent):
+            client.send(data)
+        self.clients[-1].send(request(self.target("second-gate")))
+        self.let_go("first-gate")
+
+    def end_batch(self) -> None:
+        self.assertTrue(self.worker.wait_for_log("waits for second-gate\n"))
+
+    def test_connections_that_were_answered_together(self) -> None:
+        four = self.clients[:4]
+        self.begin_batch(*[request("/empty")] * 4)
+        for client in four:
+            client.response()
+        self.end_batch()
+        for number in (4, 3, 2, 1):
+            self.send(four[number - 1], str(number))
+        self.check(four[0], "4,3,2,1")
+
+    def test_a_connection_whose_body_came_later(self) -> None:
+        self.begin_batch(request("/digest", "Content-Length: 3", method="POST"))
+        posting, other = self.clients[:2]
+        posting.send(b"abc")
+        posting.response()
+        self.end_batch()
+        self.send(other, "other")
+        self.send(posting, "posting")
+        self.check(posting, "other,posting")
+
+    def test_a_new_connection(self) -> None:
+        self.occupy(self.gate, "second-gate")
+        new = self.connect()
+        self.send(new, "new")
+        self.send(self.clients[0], "old")
+        self.check(self.clients[0], "new,old")
+
+    def test_a_new_connection_that_was_taken_back(self) -> None:
+        self.occupy(self.gate, "second-gate")
+        new = self.connect()
+        self.send(new, "new")
+        new.socket.shutdown(socket.SHUT_WR)
+        self.send(self.clients[0], "old")
+        self.check(self.clients[0], "old")
+        self.assertEqual(new.rest(), b"")
+
+    def test_heads_and_ends_that_one_read_does_not_take(self) -> None:
+        client = self.clients[0]
+        long = [f"X-{number}: {'x' * 1000}" for number in range(20)]
+        for _ in range(2):
+            self.assertEqual(client.ask("/empty", *long).status, 200)
+        # A body and the end of what the client sends are there together.
+        self.occupy(self.gate, "second-gate")
+        client.send(request("/digest", method="POST", body=b"abc"))
+        client.socket.shutdown(socket.SHUT_WR)
+        self.let_go("second-gate")
+        self.assertEqual(client.response().status, 200)
+        self.assertEqual(client.rest(), b"")
 
 
 class FullPipe(unittest.TestCase):

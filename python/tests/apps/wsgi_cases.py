@@ -348,6 +348,20 @@ def slow(environ, start_response):
     return [b"finished"]
 
 
+served = []
+
+
+@route
+def waits(environ, start_response):
+    """Wait until the file in the query is there."""
+    served.append(environ["QUERY_STRING"])
+    print("waits for", os.path.basename(environ["QUERY_STRING"]))
+    while not os.path.exists(environ["QUERY_STRING"]):
+        time.sleep(0.005)
+    start_response("200 OK", [])
+    return [",".join(map(os.path.basename, served)).encode()]
+
+
 @route
 def prints(environ, start_response):
     print("printed")

@@ -169,7 +169,7 @@ impl Cell {
             Ask::Close(body) => {
                 load(Tool::Wrk { connections: CONNECTIONS, closes: true }, plain(body.path), Script::Plain)
             }
-            Ask::Ab(body) => load(Tool::Ab, plain(body.path), Script::Plain),
+            Ask::Ab(body) => load(Tool::Ab { connections: 1, keeps: false }, plain(body.path), Script::Plain),
             Ask::Pipelined(body) => load(kept, plain(body.path), Script::Pipeline(PIPELINE_DEPTH)),
             Ask::Zipf => load(kept, plain("/"), Script::Zipf(ZIPF.0, ZIPF.1, ZIPF.2)),
             Ask::Many(folder, count, _) => load(kept, plain("/"), Script::Uniform(folder, count)),

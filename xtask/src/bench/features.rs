@@ -10,12 +10,13 @@ use std::fmt::Write;
 use std::path::Path;
 
 /// The servers that take part, all of them Larder.
-const VARIANTS: [(&str, Extras); 5] = [
+const VARIANTS: [(&str, Extras); 6] = [
     ("usual", USUAL),
     ("no-log", Extras { log: false, ..USUAL }),
     ("no-records", Extras { records: 0, ..USUAL }),
     ("bare", Extras { log: false, records: 0, ..USUAL }),
     ("rules", Extras { rules: RULES, ..USUAL }),
+    ("table", Extras { table: RULES, ..USUAL }),
 ];
 const RULES: usize = 1000;
 
@@ -24,11 +25,13 @@ const RULES: usize = 1000;
 enum Door {
     Plain,
     Forward,
+    /// As a forward proxy, for a path that a rule denies.
+    Denied,
     Tls,
 }
 
 /// The loads: a variant by its name, and a listener of it.
-const LOADS: [(&str, Door); 7] = [
+const LOADS: [(&str, Door); 9] = [
     ("usual", Door::Plain),
     ("no-log", Door::Plain),
     ("no-records", Door::Plain),
@@ -36,6 +39,8 @@ const LOADS: [(&str, Door); 7] = [
     ("usual", Door::Tls),
     ("usual", Door::Forward),
     ("rules", Door::Forward),
+    ("table", Door::Forward),
+    ("table", Door::Denied),
 ];
 
 /// A row: what is compared, the load with it, the load without it, and how far apart they may be.
@@ -46,13 +51,20 @@ struct Row {
     goal: Option<f64>,
 }
 
-const ROWS: [Row; 6] = [
+const ROWS: [Row; 8] = [
     Row { name: "log and records, both against neither", with: 0, without: 3, goal: Some(1.03) },
     Row { name: "access log", with: 0, without: 1, goal: None },
     Row { name: "records for `explain`", with: 0, without: 2, goal: None },
     Row { name: "TLS", with: 4, without: 0, goal: None },
     Row { name: "being asked as a forward proxy, not as a site", with: 5, without: 0, goal: None },
     Row { name: "1,000 client networks and 1,000 sites in the rules", with: 6, without: 5, goal: None },
+    Row { name: "1,000 rules of the table and a list of 5 million names", with: 7, without: 5, goal: None },
+    Row {
+        name: "a request that a rule denies with a page of 600 B, to a hit of the same size",
+        with: 8,
+        without: 7,
+        goal: Some(0.83),
+    },
 ];
 
 /// Plays all and gives the page.
@@ -67,6 +79,9 @@ pub fn play(root: &Path, rounds: usize, seconds: u64) -> Result<String, Trouble>
     let mut samples: Vec<Vec<Option<Sample>>> = vec![Vec::new(); LOADS.len()];
     for (name, door) in LOADS {
         let load = load(door, &servers[server(name)], origin.port);
+        if door == Door::Denied {
+            continue;
+        }
         proof::prove_hit(&load, &lab).map_err(|trouble| format!("{name} {door:?}: {trouble}"))?;
     }
     for round in 0..=rounds {
@@ -93,13 +108,14 @@ fn load(door: Door, server: &Contestant, origin: u16) -> Load {
     let (url, script) = match door {
         Door::Plain => (format!("http://127.0.0.1:{}/600", doors.plain), Script::Plain),
         Door::Tls => (format!("https://127.0.0.1:{}/600", doors.tls), Script::Plain),
-        Door::Forward => {
+        Door::Forward | Door::Denied => {
             let authority = format!("127.0.0.1:{origin}");
-            let script = Script::Forward(format!("http://{authority}/600"), authority);
+            let path = if door == Door::Denied { "denied" } else { "600" };
+            let script = Script::Forward(format!("http://{authority}/{path}"), authority);
             (format!("http://127.0.0.1:{}/", doors.forward), script)
         }
     };
-    Load { tool, url, script, status: 200 }
+    Load { tool, url, script, status: if door == Door::Denied { 403 } else { 200 } }
 }
 
 fn page(rounds: usize, seconds: u64, version: &str, samples: &[Vec<Option<Sample>>]) -> String {

@@ -86,6 +86,8 @@ pub struct Extras {
     pub disk: &'static str,
     /// Client networks and sites that stand before the ones that fit.
     pub rules: usize,
+    /// Entries of the table of rules, none of which holds for what is asked, and 5 million names that the last of them looks up.
+    pub table: usize,
     /// Its workers, and the cores that these have between them.
     pub workers: usize,
     /// See `workers`.
@@ -94,7 +96,7 @@ pub struct Extras {
 
 /// The defaults, with as much memory as the cells need.
 pub const USUAL: Extras =
-    Extras { log: true, records: 4000, memory: "1GB", disk: "0", rules: 0, workers: 1, cores: "0" };
+    Extras { log: true, records: 4000, memory: "1GB", disk: "0", rules: 0, table: 0, workers: 1, cores: "0" };
 const DISK_MEMORY_BYTES: u64 = 4_000_000;
 const DISK_BYTES: u64 = 2_000_000_000;
 /// Larder's share of it where hits come from disk.
@@ -209,7 +211,7 @@ impl Contestant {
             ("workers", extras.workers.to_string()),
             ("admin", doors.admin.to_string()),
             ("clients", client_networks(extras.rules)),
-            ("sites", sites(extras.rules, origin)),
+            ("sites", sites(extras.rules, origin) + &table(extras.table, lab)?),
             ("log", log.as_ref().map_or("none".to_owned(), |path| path.display().to_string())),
         ];
         let mut template = include_str!("../../peers/bench-larder.toml").to_owned();
@@ -282,7 +284,42 @@ fn sites(count: usize, origin: u16) -> String {
     (0..count).map(site).collect()
 }
 
-fn built(root: &Path, program: &str) -> String {
+/// Names of the list beside the table of rules.
+pub(super) const NAMES: usize = 5_000_000;
+
+/// Rules of all kinds that hold for nothing that is asked, a list, and a rule that denies one path with a page of 600 bytes.
+fn table(count: usize, lab: &Lab) -> Result<String, Trouble> {
+    if count == 0 {
+        return Ok(String::new());
+    }
+    let (names, page) = (lab.path().join("names"), lab.path().join("page.html"));
+    let lines: String = (0..NAMES).map(|at| format!("n{at}.listed.test\n")).collect();
+    std::fs::write(&names, lines).map_err(|error| format!("cannot write {}: {error}", names.display()))?;
+    std::fs::write(&page, "x".repeat(600)).map_err(|error| format!("cannot write {}: {error}", page.display()))?;
+    let rule = |at: usize| {
+        let when = match at % 10 {
+            0 => format!("host = \"*.h{at}.test\""),
+            1 => format!("path = \"/p{at}/**\""),
+            2 => format!("path_regex = \"^/r{at}/[0-9]+$\""),
+            3 => format!("user_agent = \"agent-{at}\""),
+            4 => format!("client = \"10.{}.{}.0/24\"", at / 256 % 256, at % 256),
+            5 => format!("port = {}", 20_000 + at),
+            6 => format!("query = \"q{at}=1\""),
+            7 => format!("field = {{ X-Kind = \"kind-{at}\" }}"),
+            8 => format!("method = \"POST\", content_type = \"application/x-{at}\""),
+            _ => format!("host = \"h{at}.test\", path = \"/**/*.x{at}\""),
+        };
+        format!("[[rule]]\nwhen = {{ {when} }}\ndo = {{ deny = true }}\n")
+    };
+    let rules: String = (0..count).map(rule).collect();
+    Ok(format!(
+        "\n[[list]]\nname = \"names\"\nformat = \"domains\"\nsource = {names:?}\n{rules}\
+         [[rule]]\nwhen = {{ list = \"names\" }}\ndo = {{ deny = true }}\n\
+         [[rule]]\nwhen = {{ path = \"/denied\" }}\ndo = {{ deny = true, page = {page:?} }}\n"
+    ))
+}
+
+pub(super) fn built(root: &Path, program: &str) -> String {
     shell::published(root, program).display().to_string()
 }
 

@@ -18,6 +18,8 @@ mod overheard;
 mod profile;
 mod proof;
 mod report;
+mod script_peers;
+mod scripts;
 mod table;
 mod tool;
 mod workers;
@@ -25,6 +27,7 @@ mod workers;
 use crate::results;
 use crate::shell::{self, Trouble};
 use field::Kind;
+pub use report::machine;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::{Path, PathBuf};
 use table::Plan;
@@ -35,7 +38,7 @@ pub struct Args {
     /// The subject of the comparison.
     #[arg(value_enum)]
     what: What,
-    /// Alternated rounds: 7, for curves and profile 5, for features and workers 15, for stores on disk 3.
+    /// Alternated rounds: 7, for curves and profile 5, for features and workers 15, for stores on disk and scripts 3.
     #[arg(long)]
     rounds: Option<usize>,
     /// Length of each run: 1 s, 2 s for stores on disk, 3 s for generators.
@@ -44,9 +47,15 @@ pub struct Args {
     /// Rows of the table, by their keys; all without it.
     #[arg(long = "cell", num_args = 1..)]
     cells: Vec<String>,
-    /// With `peers` or `hits`: an earlier build of Larder, which then plays alone beside the present one.
+    /// With `peers`, `hits` or `scripts`: an earlier build of Larder, which then plays alone beside the present one.
     #[arg(long, value_name = "PATH")]
     against: Option<PathBuf>,
+    /// With `scripts`: a build of Larder that is taken for the present one, in place of one made for this.
+    #[arg(long, value_name = "PATH")]
+    larder: Option<PathBuf>,
+    /// With `scripts`: an interpreter beside which granian is installed, with which pages are compared.
+    #[arg(long, value_name = "PATH")]
+    python: Option<PathBuf>,
     /// Show the page only; otherwise it is written to docs/results/.
     #[arg(long)]
     dry: bool,
@@ -72,6 +81,8 @@ enum What {
     Generators,
     /// Fills and hits of stores on disk: Larder and packaged peers.
     Disk,
+    /// Hooks of each stage, remembered decisions and pages of scripts, with the CPU time of their processes.
+    Scripts,
 }
 
 impl What {
@@ -86,6 +97,7 @@ impl What {
             What::Profile => "profile",
             What::Generators => "generators",
             What::Disk => "disk",
+            What::Scripts => "scripts",
         }
     }
 }
@@ -97,6 +109,8 @@ const CURVE_ROUNDS: usize = 5;
 /// More than elsewhere: these differences are small.
 const FEATURE_ROUNDS: usize = 15;
 const DISK_ROUNDS: usize = 3;
+/// Two builds then take less than two minutes.
+const SCRIPT_ROUNDS: usize = 3;
 const DISK_SECONDS: u64 = 2;
 /// Of the referee's measured phase, whose clock has ticks of 10 ms.
 const GENERATOR_SECONDS: u64 = 3;
@@ -130,6 +144,7 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
         What::Workers => draw(args, &root, FEATURE_ROUNDS, workers::play),
         What::Profile => draw(args, &root, CURVE_ROUNDS, profile::play),
         What::Generators => compare_generators(args, &root),
+        What::Scripts => measure_scripts(args, &root),
         What::Peers => fill_the_table(args, &args.cells, None, &root),
         What::Hits => fill_the_table(args, &HITS.map(str::to_owned), None, &root),
         What::Limit => fill_the_table(args, &HITS.map(str::to_owned), Some(&[Kind::Limit]), &root),
@@ -166,6 +181,21 @@ fn compare_generators(args: &Args, root: &Path) -> Result<(), Trouble> {
     let page = generators::play(root, rounds, seconds)?;
     println!("{page}");
     if args.dry { Ok(()) } else { results::publish(root, args.what.as_str(), &page) }
+}
+
+/// Scripts, by one build or by two.
+fn measure_scripts(args: &Args, root: &Path) -> Result<(), Trouble> {
+    ["wrk", "taskset", "python3"].into_iter().try_for_each(|tool| shell::need_program(tool).map(drop))?;
+    let programs = scripts::Programs {
+        larder: args.larder.as_deref(),
+        against: args.against.as_deref(),
+        python: args.python.as_deref(),
+    };
+    let page = scripts::play(root, &programs, args.rounds.unwrap_or(SCRIPT_ROUNDS), args.seconds.unwrap_or(SECONDS))?;
+    println!("{page}");
+    // A page of another build must not take the place of that of this one.
+    let is_of_this = args.larder.is_none();
+    if args.dry || !is_of_this { Ok(()) } else { results::publish(root, args.what.as_str(), &page) }
 }
 
 fn fill_the_table(args: &Args, keys: &[String], only: Option<&'static [Kind]>, root: &Path) -> Result<(), Trouble> {

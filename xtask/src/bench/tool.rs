@@ -19,8 +19,13 @@ pub enum Tool {
         /// Whether each request has a connection of its own.
         closes: bool,
     },
-    /// ab, one request after the other, each with a connection of its own; the cores are kept awake.
-    Ab,
+    /// ab; for one request at a time the cores are kept awake.
+    Ab {
+        /// Requests at once.
+        connections: usize,
+        /// Whether connections are kept.
+        keeps: bool,
+    },
     /// `openssl s_time -new`: full handshakes, some at once, and nothing else.
     Handshakes,
 }
@@ -103,7 +108,7 @@ impl Load {
     }
 
     /// Plays it against a server whose first process is `server`.
-    fn sample_once(
+    pub(super) fn sample_once(
         &self,
         lab: &Lab,
         server: u32,
@@ -112,7 +117,11 @@ impl Load {
         seed: u64,
     ) -> Result<Sample, Trouble> {
         let cpu_of_origin = || origin.map_or(Ok(Cpu::default()), Cpu::of_tree);
-        let awake = if self.tool == Tool::Ab { vec![Idler::start(0)?, Idler::start(1)?] } else { Vec::new() };
+        let awake = if matches!(self.tool, Tool::Ab { connections: 1, .. }) {
+            vec![Idler::start(0)?, Idler::start(1)?]
+        } else {
+            Vec::new()
+        };
         let others = |awake: &[Idler]| -> Result<f64, Trouble> {
             let mut seconds = cpu_of_origin()?.total() + Cpu::own_and_waited_for()?.total();
             for idler in awake {
@@ -144,9 +153,10 @@ impl Load {
     fn play(&self, lab: &Lab, seconds: u64, seed: u64) -> Result<Printed, Trouble> {
         match self.tool {
             Tool::Wrk { connections, closes } => self.wrk(lab, connections, closes, seconds, seed),
-            Tool::Ab => {
+            Tool::Ab { connections, keeps } => {
                 let mut command = on_core(1, "ab")?;
-                command.args(["-q", "-d", "-S", "-c", "1", "-n", "3000000", "-t", &seconds.to_string(), &self.url]);
+                command.args(["-q", "-d", "-S", "-r", "-c", &connections.to_string(), "-n", "3000000"]);
+                command.args(keeps.then_some("-k")).args(["-t", &seconds.to_string(), &self.url]);
                 Printed::of_ab(&shell::ask(&mut command)?, self.status)
             }
             Tool::Handshakes => self.handshakes(seconds),

@@ -2,7 +2,7 @@
 
 use crate::base64;
 use larder_wire::fields::is_token;
-use larder_wire::{Fields, Url};
+use larder_wire::{Fields, Host, Scheme, Url};
 use serde::Deserialize;
 use std::time::Duration;
 
@@ -11,6 +11,10 @@ use std::time::Duration;
 pub struct RequestEffects {
     /// The hook that decided or changed last, and its line; for people.
     pub by: Option<(u16, u32)>,
+    /// Another origin; for requests of the forward proxy.
+    pub origin: Option<OriginChange>,
+    /// The hook that set it, and its line.
+    pub origin_by: Option<(u16, u32)>,
     /// Another path, without a query.
     pub path: Option<String>,
     /// The hook that set the path, and its line.
@@ -31,6 +35,17 @@ pub struct RequestEffects {
     pub passes: bool,
     /// The answer, without an origin.
     pub answer: Option<ScriptAnswer>,
+}
+
+/// Parts of a URL's origin that a hook has set (RFC 6454); the others stay as the client asked for them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OriginChange {
+    /// Another scheme.
+    pub scheme: Option<Scheme>,
+    /// Another host.
+    pub host: Option<Host>,
+    /// Another port.
+    pub port: Option<u16>,
 }
 
 /// An answer that a hook gives.
@@ -105,6 +120,10 @@ struct Raw {
     hook: Option<u16>,
     line: u32,
     read: Vec<String>,
+    scheme: Option<String>,
+    host: Option<String>,
+    port: Option<u16>,
+    origin_by: Option<(u16, u32)>,
     path: Option<String>,
     path_by: Option<(u16, u32)>,
     #[serde(deserialize_with = "present")]
@@ -207,6 +226,8 @@ pub fn of_request(json: &[u8]) -> Result<(RequestEffects, Vec<String>), ScriptFa
         }
         Ok(RequestEffects {
             by,
+            origin: origin(&raw)?,
+            origin_by: raw.origin_by.or(by),
             path: raw.path.clone(),
             path_by: raw.path_by.or(by),
             query: raw.query.clone(),
@@ -329,6 +350,23 @@ fn check_length(text: &str) -> Result<(), String> {
     }
 }
 
+fn origin(raw: &Raw) -> Result<Option<OriginChange>, String> {
+    let scheme = raw.scheme.as_deref().map(|text| {
+        let found = [Scheme::Http, Scheme::Https].into_iter().find(|scheme| scheme.as_str() == text);
+        found.ok_or_else(|| format!("{text:?} is no scheme: there are http and https"))
+    });
+    // That parser gives no name of a socket or an application.
+    let host = raw.host.as_deref().map(|text| {
+        Host::parse(text)
+            .ok_or_else(|| format!("{text:?} is no host: it is a name or an address, without scheme and port"))
+    });
+    if raw.port == Some(0) {
+        return Err("0 is no port".to_owned());
+    }
+    let change = OriginChange { scheme: scheme.transpose()?, host: host.transpose()?, port: raw.port };
+    Ok((change != OriginChange::default()).then_some(change))
+}
+
 /// A URL is made of it as one from a client: the parser of the wire decides.
 fn check_target(text: &str, what: &str) -> Result<(), String> {
     let is_clean = text.bytes().all(|byte| (0x21..=0x7e).contains(&byte) && byte != b'#');
@@ -388,11 +426,12 @@ pub fn change_fields(fields: &mut Fields, set: &[(String, Vec<u8>)], remove: &[S
 }
 
 impl RequestEffects {
-    /// The URL with another path or query; `None` where it stays as it is.
+    /// The URL with another origin, path or query; `None` where it stays as it is.
     pub fn url(&self, url: &Url) -> Option<Url> {
-        if self.path.is_none() && self.query.is_none() {
+        if self.origin.is_none() && self.path.is_none() && self.query.is_none() {
             return None;
         }
+        let origin = self.origin.clone().unwrap_or_default();
         let (path, query) = match url.path.split_once('?') {
             Some((path, query)) => (path, Some(query)),
             None => (&*url.path, None),
@@ -406,14 +445,24 @@ impl RequestEffects {
             Some(query) => format!("{path}?{query}"),
             None => path.to_owned(),
         };
-        Some(Url { path: path.into(), ..url.clone() })
+        Some(Url {
+            scheme: origin.scheme.unwrap_or(url.scheme),
+            host: origin.host.unwrap_or_else(|| url.host.clone()),
+            port: origin.port.unwrap_or(url.port),
+            path: path.into(),
+        })
     }
 
     /// Whether the request goes on as it came.
     pub fn is_nothing(&self) -> bool {
-        let RequestEffects { path, query, key, set, remove, route, passes, answer, .. } = self;
-        let is_unchanged = path.is_none() && query.is_none() && set.is_empty() && remove.is_empty();
+        let RequestEffects { origin, path, query, key, set, remove, route, passes, answer, .. } = self;
+        let is_unchanged = origin.is_none() && path.is_none() && query.is_none() && set.is_empty() && remove.is_empty();
         is_unchanged && key.is_empty() && route.is_none() && !passes && answer.is_none()
+    }
+
+    /// Whether the field of this name, in lower case, is set or taken off.
+    pub fn changes(&self, name: &str) -> bool {
+        self.set.iter().any(|(set, _)| set == name) || self.remove.iter().any(|removed| removed == name)
     }
 
     /// Changes the fields of the request.
@@ -447,6 +496,11 @@ impl RequestEffects {
     /// Their work, in words.
     pub fn words(&self) -> Vec<String> {
         let mut words = Vec::new();
+        if let Some(origin) = &self.origin {
+            words.extend(origin.scheme.map(|scheme| format!("scheme {}", scheme.as_str())));
+            words.extend(origin.host.as_ref().map(|host| format!("host {host}")));
+            words.extend(origin.port.map(|port| format!("port {port}")));
+        }
         // The values stand in the target, where they can be hidden.
         words.extend(self.path.as_ref().map(|_| "changes the path".to_owned()));
         words.extend(self.query.as_ref().map(|_| "changes the query".to_owned()));
@@ -466,7 +520,11 @@ impl RequestEffects {
     pub fn bytes(&self) -> usize {
         let texts = self.key.iter().chain(&self.remove).chain(&self.path).chain(self.query.iter().flatten());
         let texts: usize = texts.chain(&self.route).map(String::len).sum();
-        texts + fields_bytes(&self.set) + self.answer.as_ref().map_or(0, ScriptAnswer::bytes)
+        let host = self.origin.as_ref().and_then(|origin| origin.host.as_ref());
+        texts
+            + host.map_or(0, |host| host.as_str().len())
+            + fields_bytes(&self.set)
+            + self.answer.as_ref().map_or(0, ScriptAnswer::bytes)
     }
 }
 
@@ -580,6 +638,9 @@ mod tests {
             (r#"{"query": null}"#, "http://a.example/x"),
             (r#"{"query": ""}"#, "http://a.example/x?"),
             (r#"{"path": "/", "query": null}"#, "http://a.example/"),
+            (r#"{"host": "B.example"}"#, "http://b.example/x?b=1"),
+            (r#"{"scheme": "https", "port": 443}"#, "https://a.example/x?b=1"),
+            (r#"{"host": "[::1]", "port": 81, "path": "/y"}"#, "http://[::1]:81/y?b=1"),
         ] {
             assert_eq!(request(json).unwrap().url(&url).unwrap().to_string(), wanted, "{json}");
         }
@@ -612,6 +673,15 @@ mod tests {
             r#"{"respond": {"status": 200, "fields": [["Content-Length", "5"]]}}"#,
             r#"{"respond": {"status": 200, "body": "!"}}"#,
             r#"{"key": 1}"#,
+            r#"{"scheme": "ftp"}"#,
+            r#"{"host": ""}"#,
+            r#"{"host": "a.example:80"}"#,
+            r#"{"host": "a b"}"#,
+            r#"{"host": "user@a.example"}"#,
+            r#"{"host": "unix:/run/app.sock"}"#,
+            r#"{"host": "wsgi:app"}"#,
+            r#"{"port": 0}"#,
+            r#"{"port": 65536}"#,
             "nonsense",
         ] {
             assert!(request(bad).is_err(), "{bad}");

@@ -1,11 +1,12 @@
 //! Frames between this server and a process of hooks, as values: bytes in, values out.
 //!
 //! A frame is a head of 12 bytes (length of the payload, number of the call, 0, kind, 0; little-endian) and a payload. A call's
-//! payload is a tuple in Python's `marshal` format of version 2, which every Python 3 reads in one step; a reply's is JSON. Calls
-//! have their own numbers, so that many can be under way on one connection.
+//! payload is a tuple in Python's `marshal` format of version 2, which every Python 3 reads in one step; a reply's is JSON. Facts
+//! that many calls have in common stand in it as bytes, which are a `marshal` themselves (decision 058). Calls have their own numbers, so that many can be under way on one connection.
 
 use crate::mount::Stage;
 use larder_wire::{Fields, RequestHead, Scheme, Url};
+use std::io::Write;
 use std::net::IpAddr;
 
 /// The length of a frame's head.
@@ -106,30 +107,35 @@ fn push_payload(out: &mut Vec<u8>, facts: &CallFacts<'_>) {
         Some((path, query)) => (path, Some(query)),
         None => (facts.path_and_query, None),
     };
-    push_tuple(out, if facts.hit.is_some() { 14 } else { 13 });
+    push_tuple(out, if facts.hit.is_some() { 9 } else { 8 });
     push_text(out, facts.stage.as_str());
     push_tuple(out, facts.hooks.len());
     facts.hooks.iter().for_each(|hook| push_number(out, (*hook).into()));
-    push_text(out, facts.method);
-    push_text(out, facts.scheme.as_str());
-    push_text(out, facts.host);
-    push_number(out, facts.port.into());
+    push_text(out, facts.name);
     push_text(out, path);
     match query {
-        Some(query) => push_text(out, query),
+        Some(query) => {
+            push_text(out, query);
+        }
         None => out.push(b'N'),
     }
-    push_text(out, &facts.client.to_canonical().to_string());
-    push_text(out, facts.name);
-    push_fields(out, facts.fields);
+    push_bytes(out, |out| {
+        push_tuple(out, 6);
+        push_text(out, facts.method);
+        push_text(out, facts.scheme.as_str());
+        push_text(out, facts.host);
+        push_number(out, facts.port.into());
+        push_client(out, facts.client);
+        push_fields(out, facts.fields);
+    });
     match facts.answer {
         Some((status, fields)) => {
             push_number(out, status.into());
-            push_fields(out, fields);
+            push_bytes(out, |out| push_fields(out, fields));
         }
         None => {
             push_number(out, 0);
-            push_tuple(out, 0);
+            push_bytes(out, |_| {});
         }
     }
     if let Some(hit) = facts.hit {
@@ -139,7 +145,9 @@ fn push_payload(out: &mut Vec<u8>, facts: &CallFacts<'_>) {
         push_number(out, i32::try_from(ttl).unwrap_or(i32::MAX));
         push_number(out, hit.stale.into());
         push_tuple(out, hit.tags.len());
-        hit.tags.iter().for_each(|tag| push_text(out, tag));
+        for tag in &hit.tags {
+            push_text(out, tag);
+        }
     }
 }
 
@@ -147,9 +155,28 @@ fn push_fields(out: &mut Vec<u8>, fields: &Fields) {
     push_tuple(out, fields.iter().count());
     for (name, value) in fields.iter() {
         push_tuple(out, 2);
-        push_text(out, &name.to_ascii_lowercase());
+        let at = push_text(out, name);
+        out[at..].make_ascii_lowercase();
         push_latin1(out, value);
     }
+}
+
+fn push_client(out: &mut Vec<u8>, client: IpAddr) {
+    push_counted(out, b'u', |out| drop(write!(out, "{}", client.to_canonical())));
+}
+
+/// Bytes that are a `marshal` themselves: the process reads them once for all calls that have the same.
+fn push_bytes(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    push_counted(out, b's', write);
+}
+
+/// The bytes that `write` appends, after their length.
+fn push_counted(out: &mut Vec<u8>, kind: u8, write: impl FnOnce(&mut Vec<u8>)) {
+    out.extend_from_slice(&[kind, 0, 0, 0, 0]);
+    let start = out.len();
+    write(out);
+    let length = (out.len() - start) as u32;
+    out[start - 4..start].copy_from_slice(&length.to_le_bytes());
 }
 
 fn push_tuple(out: &mut Vec<u8>, items: usize) {
@@ -162,10 +189,13 @@ fn push_number(out: &mut Vec<u8>, number: i32) {
     out.extend_from_slice(&number.to_le_bytes());
 }
 
-fn push_text(out: &mut Vec<u8>, text: &str) {
+/// Appends a text; gives where its bytes begin.
+fn push_text(out: &mut Vec<u8>, text: &str) -> usize {
     out.push(b'u');
     out.extend_from_slice(&(text.len() as u32).to_le_bytes());
+    let start = out.len();
     out.extend_from_slice(text.as_bytes());
+    start
 }
 
 /// Bytes as a text in which each is one letter, as they are in Python's interfaces of servers.
@@ -173,7 +203,7 @@ fn push_latin1(out: &mut Vec<u8>, bytes: &[u8]) {
     match std::str::from_utf8(bytes) {
         Ok(text) if text.is_ascii() => push_text(out, text),
         _ => push_text(out, &bytes.iter().map(|&byte| char::from(byte)).collect::<String>()),
-    }
+    };
 }
 
 /// A reply as it came.
@@ -253,7 +283,8 @@ mod tests {
         let length = u32::from_le_bytes(out[..4].try_into().unwrap()) as usize;
         assert_eq!((length + HEAD_BYTES, out[4], out[10]), (out.len(), 7, 1));
         let hex: String = out[HEAD_BYTES..].iter().map(|byte| format!("{byte:02x}")).collect();
-        let script = "import marshal, sys; print(ascii(marshal.loads(bytes.fromhex(sys.argv[1]))))";
+        let script = "import marshal, sys; read = lambda x: marshal.loads(x) if x else x; call = read(bytes.fromhex(sys.argv[1])); \
+                      print(ascii((*call[:5], read(call[5]), call[6], read(call[7]), *call[8:])))";
         let Ok(python) = std::process::Command::new("python3").args(["-I", "-c", script, &hex]).output() else {
             println!("skipped: no python3 on this machine");
             return None;
@@ -267,8 +298,8 @@ mod tests {
         fields.push("X-Plan", "free");
         fields.push("X-Name", &b"caf\xe9"[..]);
         let Some(read) = read_by_python(&facts(&fields, &[0, 3])) else { return };
-        let expected = "('request', (0, 3), 'GET', 'https', 'shop.example', 443, '/a', 'b=1?c', '10.0.0.1', 'abc', \
-                        (('x-plan', 'free'), ('x-name', 'caf\\xe9')), 0, ())";
+        let expected = "('request', (0, 3), 'abc', '/a', 'b=1?c', ('GET', 'https', 'shop.example', 443, '10.0.0.1', \
+                        (('x-plan', 'free'), ('x-name', 'caf\\xe9'))), 0, b'')";
         assert_eq!(read, expected);
         let hit = HitFacts { age: u64::MAX, ttl: -5, stale: true, tags: vec!["api".to_owned(), "n\u{fc}".to_owned()] };
         let found = CallFacts {
@@ -278,8 +309,8 @@ mod tests {
             hit: Some(&hit),
             ..facts(&fields, &[1])
         };
-        let wanted = "('found', (1,), 'GET', 'https', 'shop.example', 443, '/', None, '10.0.0.1', 'abc', \
-                      (('x-plan', 'free'), ('x-name', 'caf\\xe9')), 200, (('x-plan', 'free'), ('x-name', 'caf\\xe9')), \
+        let wanted = "('found', (1,), 'abc', '/', None, ('GET', 'https', 'shop.example', 443, '10.0.0.1', \
+                      (('x-plan', 'free'), ('x-name', 'caf\\xe9'))), 200, (('x-plan', 'free'), ('x-name', 'caf\\xe9')), \
                       (2147483647, -5, 1, ('api', 'n\\xfc')))";
         assert_eq!(read_by_python(&found).as_deref(), Some(wanted));
     }

@@ -4,7 +4,9 @@
 use super::frame::CallFacts;
 use crate::mount::Hooks;
 use larder_wire::Fields;
+use std::cell::Cell;
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -19,33 +21,35 @@ const DECISIONS_BYTES_MAX: usize = 16 << 20;
 /// Longer values of facts are not remembered.
 const VALUES_BYTES_MAX: usize = 2_048;
 
+/// Generations of hooks of which decisions are remembered at once; at the limit all are forgotten.
+const GENERATIONS_MAX: usize = 64;
+
 /// Facts that one list of hooks may look at and still be remembered.
 const FACTS_MAX: usize = 32;
 
 /// The decisions of one stage that a worker remembers.
 pub struct Memo<E> {
-    lists: HashMap<ListKey, OfList<E>>,
+    generations: Vec<OfGeneration<E>>,
     decisions: usize,
     /// Bytes of all decisions that were kept since all were forgotten.
     bytes: usize,
+    /// Room for the values of facts, used again by the next look.
+    room: Cell<Vec<u8>>,
 }
 
 impl<E> Default for Memo<E> {
     fn default() -> Memo<E> {
-        Memo { lists: HashMap::new(), decisions: 0, bytes: 0 }
+        Memo { generations: Vec::new(), decisions: 0, bytes: 0, room: Cell::default() }
     }
 }
 
-/// The hooks of one call. Another generation of processes has hooks of its own, and its decisions are not those of this one.
-#[derive(PartialEq, Eq, Hash)]
-struct ListKey {
-    generation: usize,
-    called: Box<[u16]>,
+/// The decisions of the hooks of one generation of processes; those of another one are not theirs.
+struct OfGeneration<E> {
+    hooks: Arc<Hooks>,
+    by_called: HashMap<Box<[u16]>, OfList<E>>,
 }
 
 struct OfList<E> {
-    /// Keeps the number that stands for the generation from being another's.
-    _hooks: Arc<Hooks>,
     /// All facts that the hooks of this list were ever seen to look at.
     facts: Vec<FactName>,
     by_values: HashMap<Box<[u8]>, (E, Instant)>,
@@ -113,7 +117,10 @@ impl FactName {
                 push(&[u8::from(query.is_some())]);
                 push(query.unwrap_or_default().as_bytes());
             }
-            FactName::Client => push(facts.client.to_canonical().to_string().as_bytes()),
+            FactName::Client => match facts.client.to_canonical() {
+                IpAddr::V4(address) => push(&address.octets()),
+                IpAddr::V6(address) => push(&address.octets()),
+            },
             FactName::Field(name) => push_field(Some(facts.fields), name, push),
             FactName::AllFields => push_fields(Some(facts.fields), push),
             FactName::Status => push(&facts.answer.map_or(0, |(status, _)| status).to_le_bytes()),
@@ -143,11 +150,21 @@ fn push_fields(fields: Option<&Fields>, mut push: impl FnMut(&[u8])) {
 }
 
 impl<E: Clone> Memo<E> {
-    /// The decision of these hooks for a request with these facts, if it is remembered.
-    pub fn find(&self, hooks: &Arc<Hooks>, facts: &CallFacts<'_>, now: Instant) -> Option<E> {
-        let list = self.lists.get(&list_key(hooks, facts.hooks))?;
-        let (effects, until) = list.by_values.get(values(&list.facts, facts)?.as_slice())?;
-        (now < *until).then(|| effects.clone())
+    /// The decision of these hooks for a request with these facts, if it is remembered, and until when.
+    pub fn find(
+        &self,
+        hooks: &Arc<Hooks>,
+        facts: &CallFacts<'_>,
+        now: impl FnOnce() -> Instant,
+    ) -> Option<(E, Instant)> {
+        let generation = self.generations.iter().find(|generation| Arc::ptr_eq(&generation.hooks, hooks))?;
+        let list = generation.by_called.get(facts.hooks)?;
+        let mut room = self.room.take();
+        write_values(&list.facts, facts, &mut room);
+        let found = list.by_values.get(room.as_slice());
+        let found = found.filter(|(_, until)| now() < *until).map(|(effects, until)| (effects.clone(), *until));
+        self.room.set(room);
+        found
     }
 
     /// Remembers a decision of so many bytes that depended on the facts of these names.
@@ -159,14 +176,20 @@ impl<E: Clone> Memo<E> {
         (now, time): (Instant, Duration),
     ) {
         let Some(names) = read.iter().map(|name| FactName::parse(name)).collect::<Option<Vec<_>>>() else { return };
-        if self.decisions >= DECISIONS_MAX || self.bytes + bytes > DECISIONS_BYTES_MAX {
-            *self = Memo::default();
+        let mut at = self.generations.iter().position(|generation| Arc::ptr_eq(&generation.hooks, hooks));
+        let is_one_more = at.is_none() && self.generations.len() >= GENERATIONS_MAX;
+        if is_one_more || self.decisions >= DECISIONS_MAX || self.bytes + bytes > DECISIONS_BYTES_MAX {
+            (*self, at) = (Memo::default(), None);
         }
-        let list = self.lists.entry(list_key(hooks, facts.hooks)).or_insert_with(|| OfList {
-            _hooks: Arc::clone(hooks),
-            facts: Vec::new(),
-            by_values: HashMap::new(),
+        let at = at.unwrap_or_else(|| {
+            self.generations.push(OfGeneration { hooks: Arc::clone(hooks), by_called: HashMap::new() });
+            self.generations.len() - 1
         });
+        let Some(generation) = self.generations.get_mut(at) else { return };
+        let list = generation
+            .by_called
+            .entry(facts.hooks.into())
+            .or_insert_with(|| OfList { facts: Vec::new(), by_values: HashMap::new() });
         // A decision that looked at less is right under the values of more facts too; those that are remembered under fewer
         // are forgotten.
         for name in names {
@@ -179,7 +202,11 @@ impl<E: Clone> Memo<E> {
         if list.facts.len() > FACTS_MAX {
             return;
         }
-        let Some(values) = values(&list.facts, facts) else { return };
+        let mut values = Vec::new();
+        write_values(&list.facts, facts, &mut values);
+        if values.len() > VALUES_BYTES_MAX {
+            return;
+        }
         self.bytes += bytes + values.len();
         if list.by_values.insert(values.into(), (effects.clone(), now + time)).is_none() {
             self.decisions += 1;
@@ -187,14 +214,9 @@ impl<E: Clone> Memo<E> {
     }
 }
 
-fn list_key(hooks: &Arc<Hooks>, called: &[u16]) -> ListKey {
-    ListKey { generation: Arc::as_ptr(hooks) as usize, called: called.into() }
-}
-
-fn values(names: &[FactName], facts: &CallFacts<'_>) -> Option<Vec<u8>> {
-    let mut out = Vec::new();
-    names.iter().for_each(|name| name.push_value(facts, &mut out));
-    (out.len() <= VALUES_BYTES_MAX).then_some(out)
+fn write_values(names: &[FactName], facts: &CallFacts<'_>, out: &mut Vec<u8>) {
+    out.clear();
+    names.iter().for_each(|name| name.push_value(facts, out));
 }
 
 #[cfg(test)]
@@ -244,7 +266,7 @@ mod tests {
         let minute = (now, Duration::from_secs(60));
         memo.keep((&hooks, &facts("/a?q", &free, &[0])), &read(&["field:x-plan"]), (&effects("free"), 1), minute);
         let find = |memo: &Memo<Rc<RequestEffects>>, path: &str, fields: &Fields, called: &[u16]| {
-            memo.find(&hooks, &facts(path, fields, called), now).map(|effects| effects.key[0].clone())
+            memo.find(&hooks, &facts(path, fields, called), || now).map(|(effects, _)| effects.key[0].clone())
         };
         assert_eq!(find(&memo, "/other", &free, &[0]).as_deref(), Some("free"), "the path was not looked at");
         for (fields, called) in [(&paid, &[0][..]), (&none, &[0]), (&free, &[0, 1]), (&free, &[1])] {
@@ -262,9 +284,9 @@ mod tests {
         for path in ["/a", "/a?", "/a?r"] {
             assert_eq!(find(&memo, path, &paid, &[0]), None, "{path}");
         }
-        assert!(memo.find(&hooks, &facts("/b?q", &paid, &[0]), now + Duration::from_secs(60)).is_none(), "too old");
+        assert!(memo.find(&hooks, &facts("/b?q", &paid, &[0]), || now + Duration::from_secs(60)).is_none(), "too old");
         let others = Arc::new(Hooks::default());
-        assert!(memo.find(&others, &facts("/b?q", &paid, &[0]), now).is_none(), "another generation");
+        assert!(memo.find(&others, &facts("/b?q", &paid, &[0]), || now).is_none(), "another generation");
     }
 
     #[test]
@@ -286,17 +308,17 @@ mod tests {
             let mut memo = Memo::default();
             let known = call(hit, &of_anna, &one);
             memo.keep((&hooks, &known), &read(names), (&effects("x"), 1), (now, Duration::from_secs(9)));
-            assert!(memo.find(&hooks, &known, now).is_some(), "{names:?}");
-            assert!(others.iter().all(|other| memo.find(&hooks, other, now).is_none()), "{names:?}");
+            assert!(memo.find(&hooks, &known, || now).is_some(), "{names:?}");
+            assert!(others.iter().all(|other| memo.find(&hooks, other, || now).is_none()), "{names:?}");
         }
         let (stale, fewer, joined) = (tagged(&["a", "b"], true), tagged(&["a"], false), tagged(&["ab"], false));
         let mut memo = Memo::default();
         let known = call(200, &of_anna, &one);
         let names = read(&["found:stale", "found:tags"]);
         memo.keep((&hooks, &known), &names, (&effects("x"), 1), (now, Duration::from_secs(9)));
-        assert!(memo.find(&hooks, &call(404, &of_ben, &one), now).is_some());
+        assert!(memo.find(&hooks, &call(404, &of_ben, &one), || now).is_some());
         for hit in [&stale, &fewer, &joined] {
-            assert!(memo.find(&hooks, &call(200, &of_anna, hit), now).is_none(), "{hit:?}");
+            assert!(memo.find(&hooks, &call(200, &of_anna, hit), || now).is_none(), "{hit:?}");
         }
     }
 
@@ -307,7 +329,7 @@ mod tests {
         for unknown in ["name", "weather", "found:age", "found:ttl"] {
             let call = facts("/", &none, &[0]);
             memo.keep((&hooks, &call), &read(&["path", unknown]), (&effects("x"), 1), (now, Duration::from_secs(9)));
-            assert!(memo.find(&hooks, &call, now).is_none(), "{unknown}");
+            assert!(memo.find(&hooks, &call, || now).is_none(), "{unknown}");
         }
     }
 
@@ -315,6 +337,12 @@ mod tests {
     fn many_decisions_are_forgotten_and_not_kept_for_ever() {
         let (hooks, mut memo, now) = (Arc::new(Hooks::default()), Memo::default(), Instant::now());
         let none = fields(&[]);
+        for _ in 0..GENERATIONS_MAX + 10 {
+            let others = Arc::new(Hooks::default());
+            let call = facts("/", &none, &[0]);
+            memo.keep((&others, &call), &read(&["path"]), (&effects("x"), 1), (now, Duration::from_secs(9)));
+            assert!(memo.find(&others, &call, || now).is_some() && memo.generations.len() <= GENERATIONS_MAX);
+        }
         for number in 0..DECISIONS_MAX + 10 {
             let path = format!("/{number}");
             memo.keep(
@@ -336,6 +364,6 @@ mod tests {
             );
         }
         assert!(memo.bytes <= DECISIONS_BYTES_MAX && memo.decisions == 1);
-        assert!(memo.find(&hooks, &facts("/5", &none, &[0]), now).is_none());
+        assert!(memo.find(&hooks, &facts("/5", &none, &[0]), || now).is_none());
     }
 }

@@ -9,6 +9,7 @@ mod line;
 mod memo;
 mod note;
 mod trouble;
+mod verdict;
 
 pub use crate::mount::Stage;
 pub use decision::{
@@ -17,8 +18,9 @@ pub use decision::{
 pub use frame::{CallFacts, HitFacts};
 pub use note::HookNote;
 pub use trouble::{CallTrouble, report};
+pub use verdict::{HookContext, HookedVerdict, HooksRead, VERDICT_KEY_BYTES_MAX};
 
-use crate::mount::{Asked, Hooks, MountState};
+use crate::mount::{Asked, Hooks, MountState, Room};
 use decision::Failed;
 use frame::ReplyBody;
 use larder_wire::reading::Reading;
@@ -115,11 +117,13 @@ pub struct Decided<E> {
     pub effects: Rc<E>,
     /// A note of it for the log and for explanations.
     pub note: HookNote,
+    /// Until when it is remembered; `None` where processes were asked for this request.
+    pub until: Option<Instant>,
 }
 
 impl<E> Clone for Decided<E> {
     fn clone(&self) -> Decided<E> {
-        Decided { effects: Rc::clone(&self.effects), note: self.note.clone() }
+        Decided { effects: Rc::clone(&self.effects), note: self.note.clone(), until: self.until }
     }
 }
 
@@ -151,7 +155,8 @@ impl HookLines {
     /// A remembered decision.
     pub fn remembered<E: Effects>(&self, hooks: &Arc<Hooks>, facts: &CallFacts<'_>) -> Option<Decided<E>> {
         hooks.remember(facts.hooks)?;
-        E::memo(self).borrow().find(hooks, facts, Instant::now())
+        let (decided, until) = E::memo(self).borrow().find(hooks, facts, Instant::now)?;
+        Some(Decided { until: Some(until), ..decided })
     }
 
     /// Asks hooks about a request or an answer. `hooks` are those whose places the facts name; `None` where another generation
@@ -175,10 +180,10 @@ impl HookLines {
         };
         let note = HookNote::begin(E::STAGE, hooks, facts.hooks).by(hooks, effects.by(), &effects.words());
         let (bytes, now) = (effects.bytes(), Instant::now());
-        let decided = Decided { effects: Rc::new(effects), note };
+        let decided = Decided { effects: Rc::new(effects), note, until: None };
         if let Some(time) = hooks.remember(facts.hooks) {
             let note = HookNote { remembered: true, ..decided.note.clone() };
-            let kept = Decided { effects: Rc::clone(&decided.effects), note };
+            let kept = Decided { effects: Rc::clone(&decided.effects), note, until: None };
             E::memo(self).borrow_mut().keep((hooks, facts), &read, (&kept, bytes), (now, time));
         }
         Some(Ok(Decided { note: decided.note.took(now - began), ..decided }))
@@ -234,7 +239,7 @@ impl HookLines {
         let patience = (call_time * 20).max(Duration::from_secs(1));
         let deadline = Instant::now() + patience;
         for _ in 0..TRIES_MAX {
-            let lease = match mount.lease(deadline.saturating_duration_since(Instant::now())).await {
+            let lease = match mount.lease(deadline.saturating_duration_since(Instant::now()), Room::Place).await {
                 Ok(lease) => lease,
                 Err(trouble) => return Some(Err(CallTrouble::of_load(trouble))),
             };

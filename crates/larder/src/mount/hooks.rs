@@ -139,11 +139,15 @@ impl Hook {
     /// Whether the filter lets this request, or an answer with this status to it, through. An answer whose status is not known
     /// yet may be let through.
     pub fn takes(&self, asked: &Asked<'_>) -> bool {
+        self.takes_whatever_path(asked)
+            && (self.paths.is_empty()
+                || self.paths.iter().any(|path| asked.paths.iter().flatten().any(|asked| path.matches(asked))))
+    }
+
+    fn takes_whatever_path(&self, asked: &Asked<'_>) -> bool {
         self.stage == asked.stage
             && (self.methods.is_empty() || self.methods.iter().any(|method| method == asked.method))
             && (self.hosts.is_empty() || self.hosts.iter().any(|host| host.matches(asked.host)))
-            && (self.paths.is_empty()
-                || self.paths.iter().any(|path| asked.paths.iter().flatten().any(|asked| path.matches(asked))))
             && (self.fields.is_empty() || self.fields.iter().any(|field| asked.fields.contains(field)))
             && (self.statuses.is_empty() || asked.status.is_none_or(|status| self.statuses.contains(&status)))
     }
@@ -214,6 +218,11 @@ impl Hooks {
         self.has(asked.stage) && self.list.iter().any(|hook| hook.takes(asked))
     }
 
+    /// Whether any of them could be called for a request, if its path were another one.
+    pub fn may_take(&self, asked: &Asked<'_>) -> bool {
+        self.has(asked.stage) && self.list.iter().any(|hook| hook.takes_whatever_path(asked))
+    }
+
     /// Whether any of them is for this stage.
     pub fn has(&self, stage: Stage) -> bool {
         self.stages[stage as usize]
@@ -226,7 +235,8 @@ impl Hooks {
 
     /// How long a decision of these hooks together may be remembered: `None` where one of them says nothing of it.
     pub fn remember(&self, called: &[u16]) -> Option<Duration> {
-        let times = called.iter().map(|place| self.at(*place).and_then(|hook| hook.remember));
-        times.collect::<Option<Vec<_>>>()?.into_iter().min()
+        let mut times = called.iter().map(|place| self.at(*place).and_then(|hook| hook.remember));
+        let first = times.next()??;
+        times.try_fold(first, |shortest, time| Some(shortest.min(time?)))
     }
 }

@@ -1,6 +1,6 @@
 //! The right to have one request under way in a process of an application.
 
-use super::{MountState, Process, Spool};
+use super::{MountState, Process, Spool, Turn};
 use crate::client::Client;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,16 +18,48 @@ pub enum MountTrouble {
     Busy,
 }
 
-/// A place in a process, free again when this is dropped.
+/// The room that a request wants in a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// A place: the process has fewer requests than it serves at once.
+    Place,
+    /// A place or, where no process has one, a turn in a quick process behind the requests that it has. For requests that can be
+    /// taken back, and sent to another process.
+    PlaceOrTurn,
+}
+
+/// A place in a process, or a turn; free again when this is dropped.
 pub struct ProcessLease {
     process: Arc<Process>,
     mount: Arc<MountState>,
+    /// Its number among the requests of a process that serves one at a time.
+    turn: Option<u64>,
+    /// Others were sent to the process before, and are not over.
+    is_ahead: bool,
+    /// A byte of the answer has come.
+    is_answered: bool,
 }
 
 impl ProcessLease {
     /// The process.
     pub fn process(&self) -> &Arc<Process> {
         &self.process
+    }
+
+    /// The turn of a request that waits behind others of the process; `None` where it is served at once.
+    pub fn turn(&self) -> Option<Turn> {
+        let number = self.turn.filter(|_| self.is_ahead)?;
+        Some(Turn::of(&self.process, number))
+    }
+
+    /// Whether a byte of the answer has come.
+    pub(super) fn is_answered(&self) -> bool {
+        self.is_answered
+    }
+
+    /// A byte of the answer has come.
+    pub(super) fn answered(&mut self) {
+        self.is_answered = true;
     }
 
     /// The time from the end of a request to the head of its answer.
@@ -53,43 +85,63 @@ impl ProcessLease {
 
 impl Drop for ProcessLease {
     fn drop(&mut self) {
+        if let (Some(turns), Some(turn)) = (&self.process.turns, self.turn) {
+            turns.lock().leave(turn, Instant::now(), self.is_answered);
+        }
         self.process.under_way.fetch_sub(1, Ordering::Relaxed);
-        self.mount.changed.notify_one();
+        // A turn is of no use to one that waits for a place, and those that wait keep their order.
+        if self.process.has_room() || self.mount.waiting_for_place.load(Ordering::Relaxed) == 0 {
+            self.mount.changed.notify_one();
+        }
     }
 }
 
 /// A request that waits, counted for as long as this lives.
-struct Waits<'a>(&'a MountState);
+struct Waits<'a> {
+    mount: &'a MountState,
+    room: Room,
+}
 
 impl<'a> Waits<'a> {
-    fn at(mount: &'a MountState) -> Waits<'a> {
+    fn at(mount: &'a MountState, room: Room) -> Waits<'a> {
         mount.waiting.fetch_add(1, Ordering::Relaxed);
-        Waits(mount)
+        if room == Room::Place {
+            mount.waiting_for_place.fetch_add(1, Ordering::Relaxed);
+        }
+        Waits { mount, room }
     }
 }
 
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.mount.waiting.fetch_sub(1, Ordering::Relaxed);
+        if self.room == Room::Place && self.mount.waiting_for_place.fetch_sub(1, Ordering::Relaxed) == 1 {
+            // Turns count again.
+            self.mount.changed.notify_one();
+        }
     }
 }
 
 impl MountState {
-    /// The process with the fewest requests, as soon as one has room; those that wait come before newcomers.
+    /// The process with the fewest requests, as soon as one has such room; those that wait come before newcomers.
     /// Waits at most for this time.
-    pub async fn lease(self: &Arc<Self>, within: Duration) -> Result<ProcessLease, MountTrouble> {
+    pub async fn lease(self: &Arc<Self>, within: Duration, room: Room) -> Result<ProcessLease, MountTrouble> {
         if self.waiting() == 0
-            && let Some(lease) = self.try_lease()?
+            && let Some(lease) = self.try_lease(room)?
         {
             return Ok(lease);
         }
-        let _waits = Waits::at(self);
+        let _waits = Waits::at(self, room);
         let deadline = Instant::now() + within;
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             // From here on no change is missed.
             changed.as_mut().enable();
-            if let Some(lease) = self.try_lease()? {
+            if let Some(lease) = self.try_lease(room)? {
+                if lease.is_ahead {
+                    // There may be a turn for the next one too.
+                    self.changed.notify_one();
+                }
                 return Ok(lease);
             }
             if timeout_at(deadline, changed).await.is_err() {
@@ -117,10 +169,17 @@ impl MountState {
         }
     }
 
-    fn try_lease(self: &Arc<Self>) -> Result<Option<ProcessLease>, MountTrouble> {
+    fn try_lease(self: &Arc<Self>, room: Room) -> Result<Option<ProcessLease>, MountTrouble> {
         let serving = self.serving.lock();
         let free = serving.processes.iter().filter(|process| process.has_room());
-        let Some(process) = free.min_by_key(|process| process.under_way()) else {
+        let mut found = free.min_by_key(|process| process.under_way());
+        let is_ahead = found.is_none();
+        if is_ahead && room == Room::PlaceOrTurn && self.waiting_for_place.load(Ordering::Relaxed) == 0 {
+            let now = Instant::now();
+            let quick = serving.processes.iter().filter(|process| process.has_turn(now));
+            found = quick.min_by_key(|process| process.under_way());
+        }
+        let Some(process) = found else {
             return match &serving.failed {
                 Some(why) if serving.processes.is_empty() => Err(MountTrouble::Failed(why.clone())),
                 _ => Ok(None),
@@ -129,7 +188,9 @@ impl MountState {
         // Under the lock, so that no two requests take the last place.
         process.under_way.fetch_add(1, Ordering::Relaxed);
         self.counts.requests.fetch_add(1, Ordering::Relaxed);
-        Ok(Some(ProcessLease { process: Arc::clone(process), mount: Arc::clone(self) }))
+        let turn = process.turns.as_ref().map(|turns| turns.lock().join(Instant::now()));
+        let (process, mount) = (Arc::clone(process), Arc::clone(self));
+        Ok(Some(ProcessLease { process, mount, turn, is_ahead, is_answered: false }))
     }
 }
 
@@ -162,14 +223,14 @@ mod tests {
         let state = state();
         let ((one, _), (other, _)) = (process(1, 2), process(2, 2));
         state.serve_by(vec![Arc::clone(&one), Arc::clone(&other)]);
-        let leases = [state.lease(WITHIN).await.unwrap(), state.lease(WITHIN).await.unwrap()];
+        let leases = [state.lease(WITHIN, Room::Place).await.unwrap(), state.lease(WITHIN, Room::Place).await.unwrap()];
         assert_eq!(leases.each_ref().map(|lease| lease.process().number), [1, 2]);
-        let full = [state.lease(WITHIN).await.unwrap(), state.lease(WITHIN).await.unwrap()];
-        assert!(matches!(state.lease(WITHIN).await, Err(MountTrouble::Busy)), "all places are taken");
+        let full = [state.lease(WITHIN, Room::Place).await.unwrap(), state.lease(WITHIN, Room::Place).await.unwrap()];
+        assert!(matches!(state.lease(WITHIN, Room::Place).await, Err(MountTrouble::Busy)), "all places are taken");
         assert_eq!((one.under_way(), other.under_way()), (2, 2));
         let waits = {
             let state = Arc::clone(&state);
-            tokio::spawn(async move { state.lease(WITHIN).await.map(|lease| lease.process().number) })
+            tokio::spawn(async move { state.lease(WITHIN, Room::Place).await.map(|lease| lease.process().number) })
         };
         tokio::task::yield_now().await;
         assert_eq!(state.waiting(), 1);
@@ -182,17 +243,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_request_waits_for_the_first_process_and_not_for_one_that_failed() {
         let state = state();
-        assert!(matches!(state.lease(WITHIN).await, Err(MountTrouble::Starting)));
+        assert!(matches!(state.lease(WITHIN, Room::Place).await, Err(MountTrouble::Starting)));
         let waits = {
             let state = Arc::clone(&state);
-            tokio::spawn(async move { state.lease(WITHIN).await.map(|_| ()) })
+            tokio::spawn(async move { state.lease(WITHIN, Room::Place).await.map(|_| ()) })
         };
         tokio::task::yield_now().await;
         state.fail("no module named app".to_owned());
         assert_eq!(waits.await.unwrap(), Err(MountTrouble::Failed("no module named app".to_owned())));
         let (process, _told) = process(1, 1);
         state.serve_by(vec![process]);
-        assert!(state.lease(WITHIN).await.is_ok() && state.trouble().is_none());
+        assert!(state.lease(WITHIN, Room::Place).await.is_ok() && state.trouble().is_none());
     }
 
     #[tokio::test]
@@ -200,11 +261,65 @@ mod tests {
         let state = state();
         let (process, mut told) = process(7, 2);
         state.serve_by(vec![process]);
-        let lease = state.lease(WITHIN).await.unwrap();
+        let lease = state.lease(WITHIN, Room::Place).await.unwrap();
         lease.hangs();
         lease.hangs();
         assert_eq!(told.try_recv().map(|hung| hung.number), Ok(7));
         assert!(told.try_recv().is_err());
-        assert!(matches!(state.lease(Duration::from_millis(1)).await, Err(MountTrouble::Busy)));
+        assert!(matches!(state.lease(Duration::from_millis(1), Room::Place).await, Err(MountTrouble::Busy)));
+    }
+
+    /// A process that has shown that it is quick.
+    async fn quick(state: &Arc<MountState>, process: &Arc<Process>) {
+        state.serve_by(vec![Arc::clone(process)]);
+        for _ in 0..64 {
+            state.lease(WITHIN, Room::Place).await.unwrap().answered();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_quick_process_gets_requests_ahead_that_can_be_taken_back() {
+        let (state, (process, _told)) = (state(), process(1, 1));
+        quick(&state, &process).await;
+        let first = state.lease(WITHIN, Room::PlaceOrTurn).await.unwrap();
+        let second = state.lease(WITHIN, Room::PlaceOrTurn).await.unwrap();
+        assert!(first.turn().is_none() && second.turn().is_some_and(|turn| !turn.has_come()));
+        assert!(matches!(state.lease(WITHIN, Room::Place).await, Err(MountTrouble::Busy)), "no place is free");
+        let turn = second.turn().unwrap();
+        drop(first);
+        assert!(turn.has_come());
+        drop(second);
+        assert_eq!(process.under_way(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_needs_a_place_is_not_passed_over() {
+        let (state, (process, _told)) = (state(), process(1, 1));
+        quick(&state, &process).await;
+        let first = state.lease(WITHIN, Room::PlaceOrTurn).await.unwrap();
+        let second = state.lease(WITHIN, Room::PlaceOrTurn).await.unwrap();
+        let order = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let wait = |room, name: &'static str| {
+            let (state, order) = (Arc::clone(&state), Arc::clone(&order));
+            tokio::spawn(async move {
+                let lease = state.lease(WITHIN, room).await.unwrap();
+                order.lock().push(name);
+                tokio::task::yield_now().await;
+                drop(lease);
+            })
+        };
+        let place = wait(Room::Place, "place");
+        tokio::task::yield_now().await;
+        let turn = wait(Room::PlaceOrTurn, "turn");
+        tokio::task::yield_now().await;
+        assert_eq!(state.waiting(), 2, "nobody gets a turn while one waits for a place");
+        drop(first);
+        tokio::task::yield_now().await;
+        assert!(order.lock().is_empty(), "the second one has the process");
+        drop(second);
+        place.await.unwrap();
+        turn.await.unwrap();
+        assert_eq!(*order.lock(), ["place", "turn"]);
+        assert_eq!((process.under_way(), state.waiting()), (0, 0));
     }
 }

@@ -7,12 +7,14 @@ mod hooks;
 mod lease;
 mod spool;
 mod stream;
+mod turns;
 
 pub use condition::Condition;
 pub use hooks::{Asked, Declared, Hook, HookPlace, Hooks, NamedRoute, Stage};
-pub use lease::{MountTrouble, ProcessLease};
+pub use lease::{MountTrouble, ProcessLease, Room};
 pub use spool::{BufferBudget, FILE_EXTENSION, Spool};
 pub use stream::{MountStream, connect_socket};
+pub use turns::{TURN_WITHIN, Turn};
 
 use crate::client::Client;
 use crate::clock;
@@ -28,6 +30,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
+use turns::Turns;
 
 /// Failures of requests that are remembered of one application.
 const FAILURES_MAX: usize = 16;
@@ -144,6 +148,8 @@ pub struct MountState {
     changed: Notify,
     /// Requests that wait for a process.
     waiting: AtomicUsize,
+    /// Those of them that a process has to serve at once.
+    waiting_for_place: AtomicUsize,
     /// Counts of events since the start.
     pub counts: MountCounts,
     /// The bytes in its buffers.
@@ -190,6 +196,7 @@ impl MountState {
             serving: Mutex::default(),
             changed: Notify::new(),
             waiting: AtomicUsize::new(0),
+            waiting_for_place: AtomicUsize::new(0),
             counts: MountCounts::default(),
             buffers: BufferBudget::default(),
             folder,
@@ -311,6 +318,12 @@ impl MountState {
         self.serving.lock().processes.first()?.hooks.clone()
     }
 
+    /// Whether the processes that serve run this version of hooks.
+    pub fn runs(&self, hooks: &Arc<Hooks>) -> bool {
+        let serving = self.serving.lock();
+        serving.processes.first().and_then(|process| process.hooks.as_ref()).is_some_and(|own| Arc::ptr_eq(own, hooks))
+    }
+
     /// Why it can't be loaded, where it can't.
     pub fn trouble(&self) -> Option<String> {
         self.serving.lock().failed.clone()
@@ -340,13 +353,15 @@ pub struct Process {
     pub pid: u32,
     /// Its socket.
     pub socket: PathBuf,
-    /// Requests that it may have at once.
+    /// Requests that it serves at once.
     pub requests_max: usize,
     /// When it was ready.
     pub ready_at: Duration,
     /// The hooks that it runs, where it serves no requests.
     pub hooks: Option<Arc<Hooks>>,
     under_way: AtomicUsize,
+    /// The order of its requests, where it serves one at a time.
+    turns: Option<Mutex<Turns>>,
     is_hung: AtomicBool,
     nursery: mpsc::Sender<Hung>,
 }
@@ -369,18 +384,25 @@ impl Process {
             ready_at: clock::wall(),
             hooks: None,
             under_way: AtomicUsize::new(0),
+            turns: turns::of_process(requests_max),
             is_hung: AtomicBool::new(false),
             nursery,
         }
     }
 
-    /// Requests under way in it.
+    /// Requests under way in it, those that wait for their turn included.
     pub fn under_way(&self) -> usize {
         self.under_way.load(Ordering::Relaxed)
     }
 
     fn has_room(&self) -> bool {
         !self.is_hung.load(Ordering::Relaxed) && self.under_way() < self.requests_max
+    }
+
+    /// Whether it may get a request that waits behind those that it has.
+    fn has_turn(&self, now: Instant) -> bool {
+        !self.is_hung.load(Ordering::Relaxed)
+            && self.turns.as_ref().is_some_and(|turns| turns.lock().take_one_more(now))
     }
 
     /// A request goes on in it although its time is over.

@@ -1,6 +1,6 @@
 //! A connection to a process of an application, with the place in the process that its request has.
 
-use super::{Process, ProcessLease, Spool};
+use super::{Process, ProcessLease, Spool, Turn};
 use crate::client::Client;
 use std::io;
 use std::path::Path;
@@ -44,8 +44,6 @@ pub struct MountStream {
     lease: Option<ProcessLease>,
     /// When the last byte of the request was taken.
     sent_at: Instant,
-    /// A byte of the answer has come.
-    is_answered: bool,
 }
 
 impl MountStream {
@@ -59,7 +57,7 @@ impl MountStream {
             }
         })?;
         let sent_at = Instant::now();
-        Ok(MountStream { stream: Some(stream), process, lease: Some(lease), sent_at, is_answered: false })
+        Ok(MountStream { stream: Some(stream), process, lease: Some(lease), sent_at })
     }
 
     /// The process.
@@ -70,12 +68,17 @@ impl MountStream {
     /// Begins another request on a connection that was idle.
     pub fn begin(&mut self, lease: ProcessLease) {
         debug_assert!(Arc::ptr_eq(lease.process(), &self.process), "a lease of the process that is connected to");
-        (self.lease, self.is_answered, self.sent_at) = (Some(lease), false, Instant::now());
+        (self.lease, self.sent_at) = (Some(lease), Instant::now());
     }
 
     /// The request is over, and the place in the process free.
     pub fn rest(&mut self) {
         self.lease = None;
+    }
+
+    /// The turn of a request that waits behind others of the process; `None` where it is served at once.
+    pub fn turn(&self) -> Option<Turn> {
+        self.lease.as_ref()?.turn()
     }
 
     /// The time from the end of a request to the head of its answer.
@@ -103,28 +106,39 @@ impl Drop for MountStream {
         let (Some(stream), Some(lease)) = (self.stream.take(), self.lease.take()) else { return };
         let now = Instant::now();
         let over_at = self.sent_at + lease.request_time();
-        let until = match self.is_answered {
+        let until = match lease.is_answered() {
             true => now + END_WITHIN,
             // It had all of its time: another process takes its place at once.
-            false if over_at <= now => return lease.hangs(),
+            false if over_at <= now && has_turn(&lease) => return lease.hangs(),
             false => over_at.max(now + END_WITHIN_MIN),
         };
         // At the end of the worker there is nobody left to watch; the nursery ends the processes too.
         if tokio::runtime::Handle::try_current().is_ok() {
-            tokio::task::spawn_local(watch_end(stream, lease, until, self.is_answered));
+            tokio::task::spawn_local(watch_end(stream, lease, until));
         }
     }
 }
 
-/// Waits until the process has ended a request that nobody waits for any more.
-async fn watch_end(mut stream: UnixStream, lease: ProcessLease, until: Instant, is_answered: bool) {
-    let ended = async {
+/// Whether no other request of the process comes before this one.
+fn has_turn(lease: &ProcessLease) -> bool {
+    lease.turn().is_none_or(|turn| turn.has_come())
+}
+
+/// Waits until the process has ended a request that nobody waits for any more, or has passed over it. Its time begins with its turn:
+/// the one before may be an answer that is rightly long.
+async fn watch_end(mut stream: UnixStream, lease: ProcessLease, mut until: Instant) {
+    let mut ended = std::pin::pin!(async {
         let _ = stream.shutdown().await;
         let mut unread = [0; 4096];
         while stream.read(&mut unread).await.is_ok_and(|read| read > 0) {}
-    };
-    if timeout_at(until, ended).await.is_err() && !is_answered {
-        lease.hangs();
+    });
+    let mut had_turn = has_turn(&lease);
+    while timeout_at(until, &mut ended).await.is_err() {
+        if had_turn {
+            return if lease.is_answered() { drop(lease) } else { lease.hangs() };
+        }
+        had_turn = has_turn(&lease);
+        until = Instant::now() + lease.request_time();
     }
 }
 
@@ -132,7 +146,11 @@ impl AsyncRead for MountStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let read = self.stream()?.poll_read(cx, buf);
-        self.is_answered |= buf.filled().len() > before;
+        if buf.filled().len() > before
+            && let Some(lease) = &mut self.lease
+        {
+            lease.answered();
+        }
         read
     }
 }

@@ -86,6 +86,12 @@ impl ControlGroups {
         Ok(group)
     }
 
+    /// Whether they bound how many processes one of them has.
+    pub fn bounds_children(&self) -> bool {
+        let controllers = fs::read_to_string(self.folder.join("cgroup.subtree_control")).unwrap_or_default();
+        controllers.split_whitespace().any(|name| name == "pids")
+    }
+
     /// Removes groups whose processes have ended.
     pub fn tidy(&self) {
         self.leaving.borrow_mut().retain(|path| fs::remove_dir(path).is_err() && path.exists());

@@ -24,12 +24,25 @@ pub(super) fn of_process(
     python: &Python,
     of_server: impl Iterator<Item = (OsString, OsString)>,
 ) -> Vec<(OsString, OsString)> {
+    passed_on(&python.inherit, &python.environment, of_server)
+}
+
+/// The variables of a helper: those of this server that every process has, those that `inherit` names, and `environment`.
+pub fn environment_of(inherit: &[String], environment: &[String]) -> Vec<(OsString, OsString)> {
+    passed_on(inherit, environment, std::env::vars_os())
+}
+
+fn passed_on(
+    inherit: &[String],
+    environment: &[String],
+    of_server: impl Iterator<Item = (OsString, OsString)>,
+) -> Vec<(OsString, OsString)> {
     let is_passed_on = |name: &str| {
-        let further = python.inherit.iter().map(String::as_str);
+        let further = inherit.iter().map(String::as_str);
         PASSED_ON.iter().copied().chain(further).any(|pattern| matches(pattern, name))
     };
     let passed_on = of_server.filter(|(name, _)| name.to_str().is_some_and(is_passed_on));
-    let own = python.environment.iter().filter_map(|text| text.split_once('='));
+    let own = environment.iter().filter_map(|text| text.split_once('='));
     // Of several with one name the last one counts.
     passed_on.chain(own.map(|(name, value)| (name.into(), value.into()))).collect()
 }

@@ -15,6 +15,7 @@ const RUNTIME: &[(&str, &str)] = &[
     ("_asgi.py", include_str!("../../../../python/larder/_asgi.py")),
     ("_calls.py", include_str!("../../../../python/larder/_calls.py")),
     ("_checks.py", include_str!("../../../../python/larder/_checks.py")),
+    ("_children.py", include_str!("../../../../python/larder/_children.py")),
     ("_confine.py", include_str!("../../../../python/larder/_confine.py")),
     ("_decisions.py", include_str!("../../../../python/larder/_decisions.py")),
     ("_definitions.py", include_str!("../../../../python/larder/_definitions.py")),

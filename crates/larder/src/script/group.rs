@@ -5,7 +5,8 @@ use super::cgroups::{ControlGroup, ControlGroups, GroupLimits};
 use super::control::{LoadFailure, Message, Ready};
 use super::descendants::{self, Descendant, pid_of};
 use super::files::ScriptFolder;
-use super::process::{self, Event, Happened, Started};
+use super::process::{self, ChildGuard, Event, Happened, Started};
+use super::watched::Watched;
 use crate::clock;
 use crate::config::Mount;
 use crate::config::application::Interface;
@@ -54,6 +55,16 @@ pub(super) struct Means {
     pub control_groups: Result<ControlGroups, String>,
 }
 
+impl Means {
+    /// The guard that bounds the children of a process that starts now.
+    fn child_guard(&self) -> ChildGuard {
+        match &self.control_groups {
+            Ok(groups) if groups.bounds_children() => ChildGuard::ControlGroup,
+            _ => ChildGuard::Keeper,
+        }
+    }
+}
+
 /// The processes of one application.
 pub(super) struct Group {
     means: Rc<Means>,
@@ -69,6 +80,8 @@ pub(super) struct Group {
     files: BTreeMap<PathBuf, Option<SystemTime>>,
     /// The generation that these files are those of.
     files_of: u64,
+    /// Further files, as they were before the newest generation began.
+    watched: Watched,
     /// The hooks of the newest generation that was ready, with their declarations.
     hooks: Option<(u64, Vec<Declared>, Arc<Hooks>)>,
     is_stopping: bool,
@@ -114,10 +127,12 @@ impl Group {
             start_at: None,
             files: BTreeMap::new(),
             files_of: 0,
+            watched: Watched::default(),
             hooks: None,
             is_stopping: false,
         };
         group.state.note(|report| report.generation = 1);
+        group.watch();
         group.fill();
         group
     }
@@ -233,10 +248,11 @@ impl Group {
     /// Looks for the processes that each process has started, and ends one that has too many.
     pub fn count_descendants(&mut self) {
         let max = self.mount.python.children_max;
+        let beside = usize::from(self.means.child_guard() == ChildGuard::Keeper);
         let mut crowded = Vec::new();
         for member in self.members.iter_mut().filter(|member| !matches!(member.phase, Phase::Killed)) {
-            member.descendants = descendants::below([member.pid], max + 1);
-            if member.descendants.len() > max {
+            member.descendants = descendants::below([member.pid], max + beside + 1);
+            if member.descendants.len() > max + beside {
                 crowded.push(member.number);
             }
         }
@@ -258,8 +274,21 @@ impl Group {
         self.publish();
     }
 
-    fn has_changed(&self) -> bool {
+    fn has_changed(&mut self) -> bool {
+        let python = &self.mount.python;
         self.files.iter().any(|(path, before)| process::changed_at(path) != *before)
+            || self.watched.has_changed(&python.folder, &python.watch)
+    }
+
+    /// Notes the files that are watched, as they are now.
+    fn watch(&mut self) {
+        let (name, python) = (&self.mount.application.name, &self.mount.python);
+        let before = self.watched.is_cut();
+        self.watched = Watched::look(&python.folder, &python.watch);
+        if self.watched.is_cut() && !before {
+            let folder = python.folder.display();
+            tracing::warn!("{name}: `watch` matches more below {folder} than can be watched: name fewer folders");
+        }
     }
 
     fn begin_anew(&mut self) {
@@ -276,6 +305,7 @@ impl Group {
         for (path, at) in &mut self.files {
             *at = process::changed_at(path);
         }
+        self.watch();
         self.fill();
     }
 
@@ -299,7 +329,8 @@ impl Group {
         for _ in here..wanted {
             let number = self.means.numbers.get() + 1;
             self.means.numbers.set(number);
-            match process::start(&self.mount, number, &self.means.folder, self.means.events.clone()) {
+            let guard = self.means.child_guard();
+            match process::start(&self.mount, (number, guard), &self.means.folder, self.means.events.clone()) {
                 Ok(started) => self.started(started),
                 Err(error) => {
                     let program = process::interpreter(&self.mount);

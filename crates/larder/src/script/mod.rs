@@ -10,7 +10,9 @@ mod files;
 mod group;
 mod nursery;
 mod process;
+mod watched;
 
+pub use environment::environment_of;
 pub use files::{imports, write_library};
 pub use nursery::Nursery;
-pub use process::{bounds, interpreter, trouble};
+pub use process::{bounds, interpreter, pass_log_on, trouble};

@@ -116,10 +116,19 @@ pub fn bounds(mount: &Mount) -> String {
 /// The oldest Python 3 that the runtime works with.
 const PYTHON_MINOR_MIN: u32 = 9;
 
+/// The guard that lets a process start no more than `children` others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ChildGuard {
+    /// A process beside it, its keeper, which it starts itself and without which nothing below it can fork.
+    Keeper,
+    /// Its control group.
+    ControlGroup,
+}
+
 /// Starts a process of an application. Its events come on `events`, the last one is its end.
 pub(super) fn start(
     mount: &Mount,
-    number: u64,
+    (number, guard): (u64, ChildGuard),
     folder: &ScriptFolder,
     events: mpsc::Sender<Event>,
 ) -> io::Result<Started> {
@@ -136,6 +145,7 @@ pub(super) fn start(
         "debug": python.debug,
         "write": python.write,
         "network": python.network,
+        "children_max": (guard == ChildGuard::Keeper).then_some(python.children_max),
     });
     let library = folder.library();
     let mut child = Command::new(interpreter(mount))
@@ -239,7 +249,7 @@ async fn next_line(from: &mut (impl AsyncBufReadExt + Unpin), bytes_max: usize) 
 }
 
 /// Passes what a process writes on to the log of the program, a bounded number of lines a second.
-async fn pass_log_on(log: impl AsyncRead + Unpin, label: String) {
+pub async fn pass_log_on(log: impl AsyncRead + Unpin, label: String) {
     let mut lines = BufReader::new(log);
     let (mut rate, mut left_out) = (Rate::default(), 0_u64);
     while let Ok(Some(line)) = next_line(&mut lines, LOG_LINE_BYTES_MAX).await {
