@@ -358,7 +358,7 @@ impl Origin {
     }
 }
 
-fn raise_descriptors() -> Result<(), Trouble> {
+pub fn raise_descriptors() -> Result<(), Trouble> {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

@@ -8,6 +8,7 @@ use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -167,11 +168,22 @@ pub fn start_larder_program(lab: &mut Lab, program: &Path, name: &str, flags: &[
     Ok(port)
 }
 
-/// A port that was free a moment ago. The caller must take it soon, before another process does.
+/// A port of this machine that nothing listens on, and that this process has given nobody before. It is outside
+/// of the range that the kernel gives to connections by itself, so none of those takes it before its server does.
 pub fn free_port() -> Result<u16, Trouble> {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(|error| format!("no free port: {error}"))?;
-    let address = listener.local_addr().map_err(|error| format!("no free port: {error}"))?;
-    Ok(address.port())
+    const FIRST: u32 = 10_000;
+    const PORTS: u32 = 20_000;
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    // Chores that run at the same time look at different places first.
+    let place = std::process::id().wrapping_mul(100);
+    for _ in 0..PORTS {
+        let next = place.wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed)) % PORTS;
+        let port = u16::try_from(FIRST + next).map_err(|error| error.to_string())?;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    Err(format!("no free port from {FIRST} on"))
 }
 
 fn open_to_all(folder: &Path) -> Result<(), Trouble> {
@@ -191,6 +203,12 @@ mod tests {
         let trouble =
             lab.start("short", Command::new("sh").args(["-c", "echo out of milk; exit 3"]), port).unwrap_err();
         assert!(trouble.contains("exit status: 3") && trouble.contains("out of milk"), "{trouble}");
+    }
+
+    #[test]
+    fn no_port_is_given_twice() {
+        let ports: std::collections::HashSet<u16> = (0..1_000).map(|_| free_port().unwrap()).collect();
+        assert_eq!(ports.len(), 1_000);
     }
 
     #[test]

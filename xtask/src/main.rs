@@ -16,7 +16,9 @@ mod http;
 mod lab;
 mod law;
 mod load;
+mod misbehave;
 mod model;
+mod origins;
 mod parts;
 mod peers;
 mod processes;
@@ -59,6 +61,8 @@ enum Chore {
     Attack(attack::Args),
     /// A server whose surroundings fail in turn under load: standard error, log, names, disk, clock.
     Endure(endure::Args),
+    /// A script that hangs, crashes, eats memory or forks without an end, and a healthy one beside it.
+    Misbehave(misbehave::Args),
     /// Real tools through `larder run`: the same files, and the second time from the store.
     Tools(tools::Args),
     /// Real applications in Python behind Larder: Flask, FastAPI and Django's admin in a real browser, large bodies.
@@ -76,6 +80,8 @@ enum Chore {
     Conformance(conformance::Args),
     /// A thousand clients miss one object at once: requests to the origin, time to the first byte, memory.
     Crowd(crowd::Args),
+    /// A group of three origins while they are killed, slow and lying: errors, the p99, and recovery.
+    Origins(origins::Args),
     /// Ranges out of a long object: the right bytes, and how many move from the origin.
     Parts(parts::Args),
     /// A site through caches with hardly any memory: nothing is fetched twice, and how much memory it takes.
@@ -113,7 +119,9 @@ fn main() -> ExitCode {
         Chore::Causes(args) => causes::run(&args),
         Chore::Conformance(args) => conformance::run(&args),
         Chore::Crowd(args) => crowd::run(&args),
+        Chore::Misbehave(args) => misbehave::run(&args),
         Chore::Model(args) => model::run(&args),
+        Chore::Origins(args) => origins::run(&args),
         Chore::Products(args) => products::run(&args),
         Chore::Parts(args) => parts::run(&args),
         Chore::Simulate(args) => simulate::run(&args),

@@ -82,6 +82,11 @@ pub fn written_bytes_of_tree(root: u32) -> Result<u64, Trouble> {
     sum_of_tree(root, "io", "write_bytes:")
 }
 
+/// A process and all below it, by their number.
+pub fn count_of_tree(root: u32) -> Result<usize, Trouble> {
+    Ok(tree(&processes()?, root).len())
+}
+
 /// Memory of a process and all below it now, each by itself, in kB; shared memory counts for each.
 pub fn resident_kb_of_tree(root: u32) -> Result<u64, Trouble> {
     sum_of_tree(root, "status", "VmRSS:")

@@ -1,4 +1,4 @@
-//! Base64 (RFC 4648 section 4), read.
+//! Base64 (RFC 4648 section 4).
 
 /// The bytes behind a text, with or without its padding; `None` where a letter is none of the alphabet.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
@@ -23,6 +23,20 @@ pub fn decode(text: &str) -> Option<Vec<u8>> {
         }
     }
     Some(out)
+}
+
+/// The text of bytes, with its padding.
+pub fn encode(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::new();
+    for part in bytes.chunks(3) {
+        let bits = part.iter().enumerate().fold(0_u32, |bits, (at, byte)| bits | u32::from(*byte) << (16 - 8 * at));
+        for at in 0..4 {
+            let letter = LETTERS[(bits >> (18 - 6 * at) & 63) as usize];
+            out.push(if at <= part.len() { char::from(letter) } else { '=' });
+        }
+    }
+    out
 }
 
 #[cfg(test)]

@@ -11,6 +11,14 @@ pub struct Client(IpAddr);
 const NETWORK: u128 = !(u64::MAX as u128);
 
 impl Client {
+    /// Its address in 16 bytes.
+    pub fn octets(self) -> [u8; 16] {
+        match self.0 {
+            IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+            IpAddr::V6(address) => address.octets(),
+        }
+    }
+
     /// The client at this address.
     pub fn at(address: IpAddr) -> Client {
         Client(match address.to_canonical() {

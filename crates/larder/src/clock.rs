@@ -48,6 +48,11 @@ pub fn wall() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
+/// Minutes since 1970, by the wall clock.
+pub fn minute() -> i64 {
+    i64::try_from(wall().as_secs() / 60).unwrap_or(i64::MAX)
+}
+
 /// How long a reading of the wall clock is continued by the monotonic one.
 const CARRIED: Duration = Duration::from_millis(100);
 

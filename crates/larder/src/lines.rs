@@ -24,37 +24,26 @@ pub enum NextLine {
     End,
 }
 
-/// Reads the next line, without its end, in place of what `line` held. It never holds more than `bytes_max` bytes.
+/// Reads the next line, without its end, in place of what `line` held. It never holds more than `bytes_max` bytes and the end
+/// of a line.
 pub fn next_line(from: &mut dyn BufRead, bytes_max: usize, line: &mut Vec<u8>) -> io::Result<NextLine> {
     line.clear();
-    let mut bytes = 0;
-    let mut fits = true;
-    loop {
-        let here = match from.fill_buf() {
-            Ok(here) => here,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        let end = here.iter().position(|&byte| byte == b'\n');
-        let part = &here[..end.unwrap_or(here.len())];
-        let room = bytes_max - line.len();
-        fits &= part.len() <= room;
-        line.extend_from_slice(&part[..part.len().min(room)]);
-        let taken = part.len() + usize::from(end.is_some());
-        from.consume(taken);
-        bytes += taken as u64;
-        if end.is_some() || taken == 0 {
-            break;
-        }
+    // One byte more, for the end of the line.
+    let mut bytes = Read::take(&mut *from, bytes_max as u64 + 1).read_until(b'\n', line)? as u64;
+    if bytes == 0 {
+        return Ok(NextLine::End);
+    }
+    let is_too_long = line.len() > bytes_max && line.last() != Some(&b'\n');
+    if is_too_long {
+        line.truncate(bytes_max);
+        bytes += from.skip_until(b'\n')? as u64;
+    } else if line.last() == Some(&b'\n') {
+        line.pop();
     }
     if line.last() == Some(&b'\r') {
         line.pop();
     }
-    Ok(match (bytes, fits) {
-        (0, _) => NextLine::End,
-        (_, true) => NextLine::Read(bytes),
-        (_, false) => NextLine::TooLong(bytes),
-    })
+    Ok(if is_too_long { NextLine::TooLong(bytes) } else { NextLine::Read(bytes) })
 }
 
 #[cfg(test)]

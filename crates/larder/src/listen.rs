@@ -13,6 +13,7 @@ use crate::tls::HandshakeTrouble;
 use crate::wire::{Rewound, Wire};
 use bytes::BytesMut;
 use larder_wire::Scheme;
+use std::cell::OnceCell;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -58,7 +59,7 @@ pub fn begin(space: &Rc<Workspace>, listener: &Arc<Listener>, socket: Socket, ad
     env.tally.connections.add(1);
     let (permit, full) = ConnectionPermit::take(&space.connections, env, address.ip());
     let scheme = if listener.tls.is_some() { Scheme::Https } else { Scheme::Http };
-    let peer = PeerFacts { listener: Arc::clone(listener), address, scheme, inside: None };
+    let peer = PeerFacts { listener: Arc::clone(listener), address, scheme, inside: None, login: OnceCell::new() };
     if let Some(full) = full {
         env.tally.connections_refused.add(1);
         return refuse(space, permit, full, peer, socket);

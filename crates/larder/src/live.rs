@@ -17,6 +17,12 @@ pub struct Live<T> {
     value: Mutex<Arc<T>>,
 }
 
+impl<T: Default> Default for Live<T> {
+    fn default() -> Live<T> {
+        Live::new(T::default())
+    }
+}
+
 impl<T> Live<T> {
     /// Begins with this value.
     pub fn new(value: T) -> Live<T> {

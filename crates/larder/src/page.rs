@@ -1,8 +1,10 @@
 //! Pages of Larder's own, such as error pages: short, readable, and with the next step.
 
+use larder_rules::rule::RuleNote;
 use larder_wire::encode::Decimal;
 use larder_wire::{Fields, head};
 use memchr::{memchr2, memchr3};
+use std::sync::Arc;
 
 /// An answer that comes from no origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,7 +14,7 @@ pub struct Page {
     /// One word for logs and `Cache-Status`.
     pub word: &'static str,
     /// The explanation, a sentence.
-    pub what: String,
+    pub what: Box<str>,
     /// The remedy, for the reader.
     pub remedy: &'static str,
     /// Further fields, such as `Allow`.
@@ -20,10 +22,17 @@ pub struct Page {
     /// The connection ends with this answer.
     pub closes: bool,
     /// For programs: this text in place of a page.
-    pub text: Option<String>,
+    pub text: Option<Box<str>>,
     /// The answer of a script in place of a page.
     pub script: Option<Box<ScriptPage>>,
+    /// The rules that gave the answer.
+    pub by_rule: Option<Arc<RuleNote>>,
+    /// The user to whom it is sent, for the log.
+    pub user: Option<Box<Arc<str>>>,
 }
+
+/// Stands in the text of a page for the name of the request, which is known when it goes out.
+pub const REQUEST: &str = "{request}";
 
 /// An answer that a script gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,12 +46,23 @@ pub struct ScriptPage {
 impl Page {
     /// A page without further fields.
     pub fn new(status: u16, word: &'static str, what: impl Into<String>, remedy: &'static str) -> Page {
-        Page { status, word, what: what.into(), remedy, fields: Vec::new(), closes: false, text: None, script: None }
+        Page {
+            status,
+            word,
+            what: what.into().into_boxed_str(),
+            remedy,
+            fields: Vec::new(),
+            closes: false,
+            text: None,
+            script: None,
+            by_rule: None,
+            user: None,
+        }
     }
 
     /// A text for programs.
     pub fn text(word: &'static str, text: String) -> Page {
-        Page { text: Some(text), ..Page::new(200, word, "", "") }
+        Page { text: Some(text.into()), ..Page::new(200, word, "", "") }
     }
 
     /// The answer of the script at this place.
@@ -54,6 +74,11 @@ impl Page {
     /// This page, after which the connection ends.
     pub fn closing(self) -> Page {
         Page { closes: true, ..self }
+    }
+
+    /// This page, as an answer of these rules.
+    pub fn by_rule(self, note: Arc<RuleNote>) -> Page {
+        Page { by_rule: Some(note), ..self }
     }
 
     /// The same with one more field.
@@ -88,7 +113,7 @@ impl Page {
     pub fn body(&self) -> Vec<u8> {
         match (&self.script, &self.text) {
             (Some(script), _) => script.body.clone(),
-            (None, Some(text)) => text.clone().into_bytes(),
+            (None, Some(text)) => text.as_bytes().to_vec(),
             (None, None) => self.html().into_bytes(),
         }
     }
@@ -133,7 +158,7 @@ fn telling_byte(text: &[u8]) -> Option<usize> {
 }
 
 /// Appends text that is safe between tags.
-fn escape(text: &str, out: &mut String) {
+pub fn escape(text: &str, out: &mut String) {
     let mut rest = text;
     while let Some(at) = telling_byte(rest.as_bytes()) {
         out.push_str(&rest[..at]);

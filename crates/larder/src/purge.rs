@@ -9,7 +9,7 @@ use crate::rules::{Ask, Route, Rule};
 use larder_cache::cache::Purged;
 use larder_cache::store::rules::{self, Force, Scope};
 use larder_cache::tags;
-use larder_wire::{Host, RequestHead, Url, target};
+use larder_wire::{Host, RequestHead, Scheme, Url, target};
 use serde::Serialize;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -47,12 +47,12 @@ impl Selection {
         Vec::from([match self {
             Selection::Url(url) => Scope::Prefix(rules::whole(&text_of(url)).into()),
             Selection::Prefix(text) => {
-                let text = Url::parse(text).map_or_else(|| text.clone().into_bytes(), |url| text_of(&url));
+                let text = Url::parse_asked(text).map_or_else(|| text.clone().into_bytes(), |url| text_of(&url));
                 prefix(&text)
             }
             Selection::Tag(tag) => Scope::Tag(tags::hash(tag.as_bytes())),
             Selection::Host(host) => {
-                let schemes = ["http", "https"].into_iter();
+                let schemes = Scheme::ALL.into_iter().map(Scheme::as_str);
                 let beginnings = schemes.flat_map(|scheme| ["/", ":"].map(|end| format!("{scheme}://{host}{end}")));
                 return beginnings.map(|beginning| prefix(beginning.as_bytes())).collect();
             }
@@ -87,7 +87,9 @@ impl PurgeRequest {
                     force = if flag(name, &value)? { Force::Soft } else { Force::Hard };
                     continue;
                 }
-                "url" => Selection::Url(Url::parse(&value).ok_or("url: an absolute http or https URL is needed")?),
+                "url" => {
+                    Selection::Url(Url::parse_asked(&value).ok_or("url: an absolute http, https or ftp URL is needed")?)
+                }
                 "host" => {
                     Selection::Host(Host::parse(&value).ok_or("host: a name or an address is needed, without a port")?)
                 }
@@ -267,7 +269,9 @@ async fn purge_url(common: &Common, url: &Url) -> Purged {
     }
     let by_key = purge_keys(common, keys).await;
     let config = common.live.value();
-    let has_hooks = config.sites.iter().any(|site| site.hooked_by.is_some());
+    let of_sites = config.sites.iter().filter_map(|site| site.hooked_by.as_ref());
+    let has_hooks = of_sites.chain(&config.forward.hooked_by).next().is_some();
+    let has_hooks = has_hooks || config.rule_table.table.rules().iter().any(|rule| rule.does.makes_keys());
     if !has_hooks && !StoreRules::of(&config.store_rules, Presets::None).know_credentials() {
         return by_key;
     }
@@ -307,10 +311,12 @@ fn keys_of_url(common: &Common, url: &Url, keys: &mut Vec<Vec<u8>>) {
                 route,
                 rule: Rule::Question,
                 by_rule: None,
+                by_table: None,
                 by_hook: None,
                 hook_note: None,
                 hooked_by: None,
                 registry,
+                people: None,
             },
             keys,
         );
@@ -323,10 +329,12 @@ fn keys_of_url(common: &Common, url: &Url, keys: &mut Vec<Vec<u8>>) {
                 route,
                 rule: Rule::Question,
                 by_rule: None,
+                by_table: None,
                 by_hook: None,
                 hook_note: None,
                 hooked_by: None,
                 registry: None,
+                people: None,
             },
             keys,
         );

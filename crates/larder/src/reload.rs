@@ -7,7 +7,9 @@
 use crate::bind;
 use crate::config::setting::ChangesAt;
 use crate::config::{Config, Listen, Loaded, Log, LogTo, ValueSource, manual};
+use crate::lists::PreparedLists;
 use crate::log::Sink;
+use crate::people::PreparedLogins;
 use crate::run::control::Reloaded;
 use crate::shared::{OpenListener, Shared, StartError, ValueSources, listener};
 use std::net::TcpListener;
@@ -50,17 +52,47 @@ impl Shared {
         if old.mirrors != wanted.mirrors {
             reloaded.changed.push("mirror".to_owned());
         }
+        if old.origins != wanted.origins {
+            reloaded.changed.push("origin".to_owned());
+        }
         if old.mounts != wanted.mounts {
             reloaded.changed.push("python".to_owned());
         }
+        if old.lists != wanted.lists {
+            reloaded.changed.push("list".to_owned());
+        }
+        if old.rules != wanted.rules {
+            reloaded.changed.push("rule".to_owned());
+        }
+        if old.parents != wanted.parents {
+            reloaded.changed.push("parent".to_owned());
+        }
+        if old.bandwidths != wanted.bandwidths {
+            reloaded.changed.push("bandwidth".to_owned());
+        }
+        if old.icaps != wanted.icaps {
+            reloaded.changed.push("icap".to_owned());
+        }
+        if old.store_rules != wanted.store_rules {
+            reloaded.changed.push("store_rule".to_owned());
+        }
+        if old.helpers != wanted.helpers {
+            reloaded.changed.push("helper".to_owned());
+        }
+        if old.logins != wanted.logins {
+            reloaded.changed.push("login".to_owned());
+        }
+        let people = self.common.people.prepare(&wanted)?;
         let log = new_log(&old, &wanted)?;
         let new_listeners = new_listeners(&wanted, listeners).map_err(|error| in_one_line(&error))?;
-        Ok(Prepared { config: wanted, sources, log, new_listeners, reloaded })
+        // Last, for it may take as long as reading a list does.
+        let lists = self.list_keeper.prepare(&wanted.lists)?;
+        Ok(Prepared { config: wanted, sources, log, people, lists, new_listeners, reloaded })
     }
 
     /// Nothing in here fails.
     fn put_in_force(&self, prepared: Prepared, listeners: &mut Vec<OpenListener>) -> Reloaded {
-        let Prepared { config, sources, log, new_listeners, reloaded } = prepared;
+        let Prepared { config, sources, log, people, lists, new_listeners, reloaded } = prepared;
         self.interception.pass.configure(config.intercept.pass.clone());
         match log {
             NewLog::Same => {}
@@ -83,6 +115,14 @@ impl Shared {
             tracing::error!("the applications of [[python]] cannot be started: {error}");
         }
         self.nursery.reload();
+        // Before the settings: rules that name a new list find it.
+        if let Err(error) = self.list_keeper.have(&config.lists, lists) {
+            tracing::error!("the lists of [[list]] cannot be kept: {error}");
+        }
+        self.groups.have(&config.origins);
+        if let Err(error) = self.common.people.have(people, &config) {
+            tracing::error!("the helpers cannot be started: {error}");
+        }
         self.common.live.replace(config);
         *self.sources.lock() = sources;
         for new in new_listeners {
@@ -102,6 +142,8 @@ struct Prepared {
     config: Config,
     sources: ValueSources,
     log: NewLog,
+    people: PreparedLogins,
+    lists: PreparedLists,
     new_listeners: Vec<NewListener>,
     reloaded: Reloaded,
 }

@@ -7,13 +7,15 @@ use crate::control::{self, Admin};
 use crate::disk;
 use crate::env::{Common, Policies};
 use crate::listener::Listener;
+use crate::lists::Keeper;
 use crate::log::AccessLog;
 use crate::mount::Mounts;
+use crate::neighbours;
 use crate::script::Nursery;
 use crate::shared::{Command, OpenListener, Parts, Reread, Shared, StartError, StoreFolder, ValueSources, listener};
 use crate::tls;
 use crate::trace::Traces;
-use crate::upstream::{self, ResolverChoice};
+use crate::upstream::{self, Groups, ResolverChoice};
 use crate::worker::Worker;
 use larder_cache::cache::Cache;
 use larder_cache::store::{OpenFault, Store};
@@ -66,15 +68,28 @@ impl Server {
         let addresses: Vec<SocketAddr> = sockets.iter().filter_map(|each| each.first()?.local_addr().ok()).collect();
         let admin_socket = config.admin.map(bind_admin).transpose()?;
         let admin = admin_socket.as_ref().and_then(|socket| socket.local_addr().ok());
+        let neighbour_sockets = open_for_neighbours(config)?;
         let disk = open_disk(config)?;
         let mounts = Arc::new(Mounts::default());
-        let upstream =
-            upstream::Settings { mounts: Arc::clone(&mounts), ..upstream_settings(config, Arc::clone(&client_tls)) };
+        let groups: Arc<Groups> = Arc::default();
+        groups.have(&config.origins);
+        let upstream = upstream::Settings {
+            mounts: Arc::clone(&mounts),
+            groups: Arc::clone(&groups),
+            ..upstream_settings(config, Arc::clone(&client_tls))
+        };
         let nursery = Nursery::new(Arc::clone(&mounts), folder.path().to_owned());
         let Plan { config, sources, reread } = plan;
         let mut common = common(config, disk, log);
-        common.traces = Traces::open(&common.config, &common.via_name, client_tls).map_err(StartError::Traces)?;
-        let shared = Arc::new(Shared::new(Parts { common, sources, reread, roots, folder, admin, nursery }));
+        common.traces =
+            Traces::open(&common.config, &common.via_name, Arc::clone(&client_tls)).map_err(StartError::Traces)?;
+        let people = common.people.prepare(&common.config).map_err(StartError::People)?;
+        common.people.have(people, &common.config).map_err(StartError::Scripts)?;
+        let list_keeper = Keeper::new(Arc::clone(&common.lists), folder.path(), client_tls);
+        let lists = list_keeper.prepare(&common.config.lists).map_err(StartError::List)?;
+        list_keeper.have(&common.config.lists, lists).map_err(StartError::Lists)?;
+        let parts = Parts { common, sources, reread, roots, folder, admin, nursery, list_keeper, groups };
+        let shared = Arc::new(Shared::new(parts));
         let configured = shared.common.config.listens.iter().map(|listen| listen.address);
         let open = configured.zip(&addresses).zip(&listeners).map(|((configured, &bound), listener)| OpenListener {
             configured,
@@ -87,7 +102,19 @@ impl Server {
         let mut server = Server { shared, addresses, threads: Vec::new() };
         server.start_workers(sockets, &listeners, &upstream)?;
         server.start_control(admin_socket)?;
+        server.start_neighbours(neighbour_sockets)?;
         Ok(server)
+    }
+
+    fn start_neighbours(&mut self, sockets: neighbours::Sockets) -> Result<(), StartError> {
+        if sockets.are_closed() {
+            return Ok(());
+        }
+        let (shared, commands) = (Arc::clone(&self.shared), self.shared.commands());
+        let work = move || neighbours::run(&shared, sockets, commands);
+        let thread = std::thread::Builder::new().name("neighbours".into()).spawn(work);
+        self.threads.push(thread.map_err(StartError::Thread)?);
+        Ok(())
     }
 
     fn start_workers(
@@ -143,6 +170,8 @@ impl Server {
             let _ = thread.join();
         }
         self.shared.nursery.stop();
+        self.shared.list_keeper.stop();
+        self.shared.common.people.stop();
         if let Some(disk) = self.shared.common.cache.disk() {
             disk.close();
         }
@@ -240,4 +269,13 @@ pub fn upstream_settings(config: &Config, tls: Arc<rustls::ClientConfig>) -> ups
         memory: Arc::new(upstream::Memory::new(settings.dns_bytes_max)),
         ..upstream::Settings::new(tls)
     }
+}
+
+fn open_for_neighbours(config: &Config) -> Result<neighbours::Sockets, StartError> {
+    let open = |address: Option<SocketAddr>| {
+        let opened =
+            address.map(|address| neighbours::open(address).map_err(|error| StartError::Listen(address, error)));
+        opened.transpose()
+    };
+    Ok(neighbours::Sockets { icp: open(config.neighbours.icp)?, htcp: open(config.neighbours.htcp)? })
 }

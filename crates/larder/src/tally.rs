@@ -60,6 +60,8 @@ counters! {
     tunnels: "CONNECTs and upgrades whose bytes were passed on, and CONNECTs that were opened.",
     bytes_from_store: "Body bytes sent that came from the store.",
     bytes_fetched: "Body bytes sent that came from an origin for this request.",
+    rule_denials: "Requests that a rule refused.",
+    bandwidth_waits: "Pieces of answers and tunnels that waited under a limit of bandwidth.",
     faults: "Requests refused because their bytes were no proper HTTP.",
     digests_matched: "Bodies from origins that had the digest that was named for them.",
     digests_wrong: "Bodies from origins that had another digest than was named: not stored, and not sent to their end where nobody else had begun to read them.",

@@ -4,16 +4,18 @@
 use crate::clock;
 use crate::env::{Env, PeerFacts, RecordGuard};
 use crate::exchange::leave::page_of;
+use crate::exchange::pace::Pace;
 use crate::handshake::shake_hands;
 use crate::partial_heads::{HeadUnderWay, HeadsUnderWay};
 use crate::record::Outcome;
+use crate::rules::Limited;
 use crate::socket::Socket;
 use crate::ticker::Wait;
 use crate::tls::HandshakeTrouble;
 use crate::tls::hello::{self, Peek};
 use crate::tls::interception::Interception;
 use crate::wire::{Rewound, Wire};
-use bytes::BytesMut;
+use bytes::{BufMut, BytesMut};
 use larder_wire::Host;
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -46,7 +48,7 @@ impl Opening<'_> {
         peer: &PeerFacts,
         (wire, mut first): (Wire, BytesMut),
         (host, port): (Host, u16),
-        mut record: RecordGuard,
+        (limits, mut record): (Option<Rc<[Limited]>>, RecordGuard),
     ) -> Option<(Wire, (Host, u16))> {
         let Wire::Client(mut stream) = wire else {
             record.breaks_off("nested-connect", "there is a tunnel inside a tunnel");
@@ -55,7 +57,7 @@ impl Opening<'_> {
         let hello = match self.look(&mut stream, &mut first).await {
             FirstBytes::Tls(hello) if hello.speaks_http_1_1() => hello,
             FirstBytes::Tls(_) | FirstBytes::Other => {
-                self.pass_unopened(peer, stream, first, (host, port), record).await;
+                self.pass_unopened(peer, (stream, first), (host, port), (limits, record)).await;
                 return None;
             }
         };
@@ -64,7 +66,7 @@ impl Opening<'_> {
         let named = hello.host(&host);
         let pass = &self.interception.pass;
         if pass.find(peer.address.ip(), &named, clock::now()).is_some() {
-            self.pass_unopened(peer, stream, first, (host, port), record).await;
+            self.pass_unopened(peer, (stream, first), (host, port), (limits, record)).await;
             return None;
         }
         let inside = if host.ip().is_some() { named.clone() } else { host.clone() };
@@ -120,10 +122,9 @@ impl Opening<'_> {
     async fn pass_unopened(
         &self,
         peer: &PeerFacts,
-        stream: Socket,
-        first: BytesMut,
+        (stream, first): (Socket, BytesMut),
         (host, port): (Host, u16),
-        mut record: RecordGuard,
+        (limits, mut record): (Option<Rc<[Limited]>>, RecordGuard),
     ) {
         if peer.listener.is_offline() {
             record.breaks_off("offline", "the run is offline, and the tunnel is not one that is opened");
@@ -133,7 +134,8 @@ impl Opening<'_> {
         match self.env.upstreams.tunnel(&host, port, &reach).await {
             Ok(origin) => {
                 let (client, origin) = ((Wire::Client(stream), first), (origin, BytesMut::new()));
-                splice(self.env, client, origin, record).await;
+                let pace = limits.and_then(|limits| Pace::under(self.env, &limits));
+                splice(self.env, client, origin, pace, record).await;
             }
             Err(fault) => {
                 page_of(&fault, &mut record);
@@ -154,6 +156,7 @@ pub async fn splice(
     env: &Env,
     (client, from_client): (Wire, BytesMut),
     (origin, from_origin): (Wire, BytesMut),
+    mut pace: Option<Pace>,
     mut record: RecordGuard,
 ) {
     record.outcome = Outcome::Tunnel;
@@ -162,8 +165,9 @@ pub async fn splice(
     let moved = Cell::new(0u64);
     let (client_reads, client_writes) = tokio::io::split(client);
     let (origin_reads, origin_writes) = tokio::io::split(origin);
-    let up = carry(from_client, client_reads, origin_writes, |bytes| moved.set(moved.get() + bytes));
-    let back = carry(from_origin, origin_reads, client_writes, |bytes| {
+    let mut at_once = None;
+    let up = carry(from_client, client_reads, origin_writes, &mut at_once, |bytes| moved.set(moved.get() + bytes));
+    let back = carry(from_origin, origin_reads, client_writes, &mut pace, |bytes| {
         moved.set(moved.get() + bytes);
         record.borrow_mut().bytes += bytes;
     });
@@ -184,6 +188,9 @@ pub async fn splice(
         _ = watch => false,
     };
     let mut record = record.into_inner();
+    if let Some(pace) = pace {
+        record.note_waited(pace.waited());
+    }
     record.complete = whole;
     record.finish();
 }
@@ -217,18 +224,24 @@ async fn carry(
     first: BytesMut,
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
+    pace: &mut Option<Pace>,
     moved: impl Fn(u64),
 ) -> io::Result<()> {
     let mut buffer = first;
     loop {
         if !buffer.is_empty() {
+            if let Some(pace) = pace {
+                pace.wait(buffer.len() as u64).await;
+            }
             to.write_all(&buffer).await?;
             Pin::new(&mut to).flush().await?;
             moved(buffer.len() as u64);
             buffer.clear();
         }
-        buffer.reserve(CARRY_BYTES);
-        if from.read_buf(&mut buffer).await? == 0 {
+        let most = pace.as_ref().map_or(CARRY_BYTES, |pace| usize::try_from(pace.piece_bytes()).unwrap_or(CARRY_BYTES));
+        let most = most.min(CARRY_BYTES);
+        buffer.reserve(most);
+        if from.read_buf(&mut (&mut buffer).limit(most)).await? == 0 {
             return to.shutdown().await;
         }
     }

@@ -4,6 +4,7 @@ use crate::allocator;
 use crate::caught;
 use crate::env::Env;
 use crate::h1::{self, Workspace};
+use crate::icap;
 use crate::listen;
 use crate::listener::Listener;
 use crate::permit::WorkerConnections;
@@ -86,6 +87,12 @@ impl Worker {
             return tracing::error!(%error, "a worker can't wait for idle connections: raise the open file limit");
         }
         self.publish();
+        if self.number == 0 {
+            tokio::task::spawn_local(upstream::check_members(self.env.upstreams.clone()));
+            let env = Rc::clone(&self.env);
+            let services = move || env.config().icaps.iter().map(|icap| env.common.icap.of(icap)).collect();
+            tokio::task::spawn_local(icap::look(services, self.env.upstreams.clone()));
+        }
         for (socket, listener) in listeners {
             tokio::task::spawn_local(listen::accept(Rc::clone(&self.space), socket, listener));
         }

@@ -2,7 +2,7 @@
 //! script and way, once in memory and once on disk with so little memory that nothing stays there.
 //!
 //! `SCENARIO=word` plays only the scripts whose path contains the word. A script's own settings stand in it
-//! after `config`.
+//! after `config`; a line `#site KEY = VALUE` there is a setting of each `[[site]]`.
 
 use larder::config::{Config, Loaded};
 use larder::server::Server;
@@ -84,8 +84,17 @@ fn play_once(script: &Script, way: Way, tier: Tier) -> Result<(), String> {
     let stage = script.open().map_err(|error| error.to_string())?;
     let store = tempfile::tempdir().map_err(|error| error.to_string())?;
     let mut text = script.config().unwrap_or_default().to_owned();
+    let of_sites: Vec<String> =
+        text.lines().filter_map(|line| line.trim().strip_prefix("#site ").map(str::to_owned)).collect();
     for (name, address) in stage.origins() {
-        let _ = write!(text, "\n[[site]]\nhosts = [\"{name}.test\"]\norigin = \"http://{address}\"\n");
+        text = text.replace(&format!("${name}.address"), &address.to_string());
+    }
+    for (name, address) in stage.origins() {
+        // A script may have a group of origins in the place of one.
+        let is_group = text.contains(&format!("[[origin]]\nname = \"{name}\"\n"));
+        let origin = if is_group { name.to_string() } else { format!("http://{address}") };
+        let _ = write!(text, "\n[[site]]\nhosts = [\"{name}.test\"]\norigin = \"{origin}\"\n");
+        text.push_str(&of_sites.join("\n"));
     }
     let loaded = Loaded::parse("script", &text, &[]).map_err(|report| report.to_string())?;
     let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));

@@ -3,10 +3,13 @@
 use super::{Flags, TROUBLE, WRONG, print};
 use crate::config::application::Interface;
 use crate::config::places::Here;
+use crate::config::rule::RuleSettings;
 use crate::config::{Loaded, LogTo, Mount, Python, Report, ValueSource};
 use crate::diagnostics;
 use crate::explain::{self, Asking};
+use crate::lists;
 use crate::mount::{MountTrouble, Mounts};
+use crate::people;
 use crate::rehearse::{self, Side};
 use crate::run::folder::Temporary;
 use crate::script::{self, Nursery};
@@ -66,7 +69,9 @@ pub(super) fn check(flags: &CheckFlags) -> u8 {
 /// Also looks at the files that it names, whatever else is wrong: a person gets everything at once.
 fn verify(flags: &Flags) -> u8 {
     let (loaded, report) = flags.examine(Here::Looked);
-    let troubles = troubles(&loaded);
+    let mut troubles = troubles(&loaded);
+    let (list_troubles, list_notes) = examine_lists(&loaded);
+    troubles.extend(list_troubles);
     if let Some(report) = Report::and(report, troubles) {
         diagnostics::say_text(format_args!("{report}"));
         return WRONG;
@@ -78,15 +83,38 @@ fn verify(flags: &Flags) -> u8 {
         true => "note: the page answers nobody without `admin_token`, for others can connect to a listener\n",
         false => "",
     };
+    let stored_for_all: String =
+        config.rules.iter().filter(|rule| rule.does.even_if_private).map(stored_for_all).collect();
     let bounds: String = config.mounts.iter().map(|mount| script::bounds(mount)).collect();
     print(format!(
-        "the configuration is right ({file}): listens on {}, {}\n{page}{bounds}",
+        "the configuration is right ({file}): listens on {}, {}\n{page}{stored_for_all}{bounds}{list_notes}",
         addresses.join(", "),
         match config.sites.len() {
             1 => "1 site".to_owned(),
             many => format!("{many} sites"),
         }
     ))
+}
+
+/// The faults in the files of lists, and notes on those that are right.
+fn examine_lists(loaded: &Loaded) -> (Vec<String>, String) {
+    let mut troubles = Vec::new();
+    let mut notes = String::new();
+    for list in &loaded.config.lists {
+        let (trouble, more) = lists::examine(list);
+        troubles.extend(trouble.map(|trouble| format!("list {} ({}): {trouble}", list.name, list.place)));
+        more.iter().for_each(|note| notes += &format!("note: list {} ({}): {note}\n", list.name, list.place));
+    }
+    (troubles, notes)
+}
+
+/// The warning about a rule that has private answers stored.
+fn stored_for_all(rule: &RuleSettings) -> String {
+    let name = if rule.name.is_empty() { "a rule" } else { &rule.name };
+    format!(
+        "WARNING: {name} ({}) has `even_if_private`: answers that their origin keeps to one client are stored, and whoever asks next gets them\n",
+        rule.place
+    )
 }
 
 /// The faults in the files, each with the place that names it.
@@ -110,6 +138,7 @@ fn troubles(loaded: &Loaded) -> Vec<String> {
             troubles.push(format!("python {} ({}): {trouble}", mount.python.name, mount.python.place));
         }
     }
+    troubles.extend(people::troubles(config));
     if let Some(LogTo::File(path)) = config.log.as_ref().map(|log| &log.to) {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if !folder.is_dir() {

@@ -4,10 +4,14 @@
 //! status of its command, 127 when that was not found and 126 when it could not be run.
 
 mod check;
+mod columns;
 mod demo;
 mod explaining;
 mod fetch_later;
+mod import;
+mod list;
 mod new;
+mod origin;
 mod papers;
 mod prefetch;
 mod purge;
@@ -71,7 +75,10 @@ pub fn main() -> ExitCode {
         Some(Command::Purge(flags)) => purge::purge(&flags),
         Some(Command::Store(command)) => store::store(&command),
         Some(Command::Top(flags)) => top::top(&flags),
+        Some(Command::List(flags)) => list::list(&flags),
         Some(Command::Scripts(flags)) => scripts::scripts(&flags),
+        Some(Command::Origin(command)) => origin::origin(&command),
+        Some(Command::Import(flags)) => import::run(&flags),
         Some(Command::New(command)) => new::new(&command),
         Some(Command::Test(flags)) => testing::test(&flags),
         Some(Command::Reload(flags)) => reload::reload(&flags),
@@ -137,8 +144,15 @@ enum Command {
     Store(store::StoreCommand),
     /// Watch the running Larder: requests, what is hot, what misses and why
     Top(top::TopFlags),
+    /// Show the lists of hosts, URLs and networks: state, entries, age; ask whether one covers something
+    List(list::ListFlags),
     /// Show the applications in Python that the running Larder has: state, processes, errors, tracebacks
     Scripts(scripts::ScriptsFlags),
+    /// Look at the groups of origins that the running Larder has, and take members out of them
+    #[command(subcommand)]
+    Origin(origin::OriginCommand),
+    /// Translate a configuration of Squid, nginx or Varnish into a larder.toml, with a word for each line
+    Import(import::ImportFlags),
     /// Write files to begin with: hooks in Python and their tests
     #[command(subcommand)]
     New(new::NewCommand),

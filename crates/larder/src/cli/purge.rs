@@ -39,7 +39,7 @@ impl PurgeFlags {
     fn wanted(&self) -> Result<PurgeRequest, String> {
         let selection = match (&self.url, &self.prefix, &self.tag, &self.host) {
             (Some(url), ..) => {
-                let parsed = Url::parse(url);
+                let parsed = Url::parse_asked(url);
                 Selection::Url(
                     parsed.ok_or_else(|| format!("{url}: an absolute URL is needed, like http://a.example/x"))?,
                 )

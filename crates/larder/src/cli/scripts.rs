@@ -1,7 +1,7 @@
 //! `larder scripts`: applications in Python as the running Larder has them, and what went wrong in them.
 
 use super::running::Running;
-use super::{Flags, TROUBLE, WRONG};
+use super::{Flags, TROUBLE, WRONG, columns::columns};
 use crate::control::{OfApplication, OfFailure, OfLoad, OfProcess, Scripts};
 use crate::diagnostics;
 use crate::explain::Harmless;
@@ -130,30 +130,6 @@ fn table(applications: &[OfApplication]) -> String {
     columns(&heads, &applications.iter().map(row).collect::<Vec<_>>(), 2)
 }
 
-/// A table whose first columns are words, and the others numbers.
-fn columns<const N: usize>(heads: &[&str; N], rows: &[[String; N]], words: usize) -> String {
-    let shown = |cell: &String| Harmless(cell).to_string();
-    let rows: Vec<[String; N]> = rows.iter().map(|row| row.each_ref().map(shown)).collect();
-    let width = |at: usize| {
-        let cells = rows.iter().map(|row| row[at].chars().count());
-        cells.chain([heads[at].chars().count()]).max().unwrap_or_default()
-    };
-    let widths: [usize; N] = std::array::from_fn(width);
-    let mut out = String::new();
-    for row in [heads.map(str::to_owned)].iter().chain(&rows) {
-        for (at, cell) in row.iter().enumerate() {
-            let width = widths[at];
-            let _ = match at {
-                at if at < words => write!(out, "{cell:width$}  "),
-                _ => write!(out, "{cell:>width$}  "),
-            };
-        }
-        out.truncate(out.trim_end().len());
-        out.push('\n');
-    }
-    out
-}
-
 /// Where an application runs, and each of its processes.
 fn surroundings(application: &OfApplication) -> String {
     let OfApplication { name, python, folder, interpreter, generation, counts, processes, .. } = application;
@@ -255,12 +231,5 @@ mod tests {
         assert_eq!(shown.lines().count(), LINES_HEAD + 1 + LINES_TAIL);
         assert!(shown.contains("\n  … (48 lines left out)\n  60 x") && shown.contains("\n  99 x"), "{shown}");
         assert!(shown.lines().all(|line| line.chars().count() <= LINE_CHARS_MAX + 3));
-    }
-
-    #[test]
-    fn columns_stand_below_their_heads() {
-        let rows = [["a:b", "serving", "10"], ["long:name", "failed", "2"]].map(|row| row.map(str::to_owned));
-        let expected = "name       state    many\na:b        serving    10\nlong:name  failed      2\n";
-        assert_eq!(columns(&["name", "state", "many"], &rows, 2), expected);
     }
 }

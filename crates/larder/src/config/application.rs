@@ -3,10 +3,13 @@
 use larder_wire::Host;
 
 /// The forms of an origin, for people.
-pub const ORIGIN_FORM: &str = "URL, http+unix:/SOCKET, wsgi:MODULE:NAME or asgi:MODULE:NAME";
+pub const ORIGIN_FORM: &str = "URL, NAME of an [[origin]], http+unix:/SOCKET, wsgi:MODULE:NAME or asgi:MODULE:NAME";
 
 /// The beginning of the name of an origin behind a Unix socket.
 pub(super) const SOCKET: &str = "unix:";
+
+/// The beginning of the name of a group of origins. A letter follows, so that no key of a group is one of a URL.
+pub(super) const ORIGIN_GROUP: &str = "origin:";
 
 /// The interface between a server and an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,9 +58,9 @@ impl Application {
         Application { interface, name: format!("{}:{}", interface.as_str(), files.join(",")) }
     }
 
-    /// Whether the origin of this name is an application, and no socket.
+    /// Whether the origin of this name is an application, and no socket or group.
     pub fn is_origin(host: &Host) -> bool {
-        host.is_local() && !host.as_str().starts_with(SOCKET)
+        host.is_local() && !host.as_str().starts_with(SOCKET) && !host.as_str().starts_with(ORIGIN_GROUP)
     }
 }
 

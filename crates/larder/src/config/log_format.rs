@@ -32,6 +32,7 @@ fields! {
     Time "time": "When the head of the request was read: seconds since 1970 with six digits behind the point.",
     Date "date": "The same as `21/Nov/2026:04:05:06 +0000`, as web servers write it; not in JSON lines.",
     Client "client": "The address of the client.",
+    User "user": "The user who has logged in; in JSON lines where there is one.",
     Method "method": "The method.",
     Url "url": "The requested URL; never with credentials.",
     Host "host": "The host in `url`; not in JSON lines.",
@@ -52,6 +53,10 @@ fields! {
     HookLine "hook_line": "The line of it that decided or changed last.",
     HookMicros "hook_micros": "Microseconds that the request waited for hooks, of all stages.",
     HookRemembered "hook_remembered": "Whether all decisions of hooks were remembered ones.",
+    Icap "icap": "The ICAP services that were asked about the request or its answer, with the work of each, as `av:unchanged`; where any was asked, as the one below.",
+    IcapMicros "icap_micros": "Microseconds that the request waited for ICAP services.",
+    Rule "rule": "The rule that decided about the request, or the last one that held, with its place; where one did, as the one below.",
+    Mark "mark": "The mark of the last rule that has one.",
     SquidCode "squid_code": "Squid's word for `outcome`, as `TCP_MISS`; not in JSON lines.",
     SquidFrom "squid_from": "Squid's words for where the answer came from, as `HIER_DIRECT/www.example.org`; not in JSON lines.",
 }

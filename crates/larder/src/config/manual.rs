@@ -1,11 +1,21 @@
 //! Texts for people about settings: the reference, one setting, and the values that hold now.
 
+use super::bandwidth::BandwidthSettings;
 use super::mirrors::any_mirror;
+use super::parent::Parent;
 use super::parse::{Loaded, ValueSource, any_route, any_site};
-use super::setting::Setting;
+use super::rule::{RULE, RULE_DO, RULE_WHEN, RuleDo, RuleSettings};
+use super::setting::{ChangesAt, Setting};
 use super::spelling::closest;
-use super::table::{LISTEN, LISTEN_TLS, MIRROR, PYTHON, SETTINGS, SITE, SITE_ROUTE, STORE_RULE};
-use super::{CertificateFiles, Config, Listen, Mirror, Python, Site, SiteRoute, StoreRule};
+use super::table::{
+    BANDWIDTH, HELPER, ICAP, LIST, LISTEN, LISTEN_TLS, LOGIN, MIRROR, ORIGIN, ORIGIN_CHECK, ORIGIN_EJECT, ORIGIN_HEDGE,
+    ORIGIN_MEMBER, ORIGIN_RETRY, PARENT, PYTHON, SETTINGS, SITE, SITE_ROUTE, STORE_RULE,
+};
+use super::{
+    CertificateFiles, Config, Helper, Icap, List, Listen, Login, Mirror, OriginGroup, OriginMember, Python, Site,
+    SiteRoute, StoreRule,
+};
+use larder_rules::When;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -36,6 +46,21 @@ A store rule says what is known of things that are downloaded. Of the rules that
 decides the key, and the first that says something of lifetimes decides these; a configuration's own come before those of [presets](presets.md).
 ";
 
+/// The tables in an `[[origin]]`.
+const PARTS_OF_ORIGIN: [(&str, &[Setting<OriginGroup>]); 4] =
+    [("check", ORIGIN_CHECK), ("eject", ORIGIN_EJECT), ("retry", ORIGIN_RETRY), ("hedge", ORIGIN_HEDGE)];
+
+/// A group with all that it can have.
+fn any_group() -> OriginGroup {
+    OriginGroup { check: Some(Default::default()), hedge: Some(Default::default()), ..OriginGroup::default() }
+}
+
+/// Before the tables of rules.
+const ABOUT_RULES: &str = "
+Rules are tried in the order of the files and their lines ([rules.md](rules.md)). In `when` all matchers have to hold, and of the values of one any
+suffices; `field = { NAME = VALUE }` asks about any field, `not = { … }` and `any = [{ … }, { … }]` nest.
+";
+
 /// The whole reference, as it stands in `docs/settings.md`.
 pub fn markdown() -> String {
     let mut out = INTRODUCTION.to_owned();
@@ -48,9 +73,26 @@ pub fn markdown() -> String {
     section(&mut out, "`[[site]]`, any number", SITE, &any_site(), |_| true);
     section(&mut out, "`route` of a `[[site]]`, any number", SITE_ROUTE, &any_route(), |_| true);
     section(&mut out, "`[[mirror]]`, any number", MIRROR, &any_mirror(), |_| true);
+    section(&mut out, "`[[list]]`, any number", LIST, &List::default(), |_| true);
+    let bandwidth = BandwidthSettings { rate: 1, ..BandwidthSettings::default() };
+    section(&mut out, "`[[bandwidth]]`, any number", BANDWIDTH, &bandwidth, |_| true);
+    section(&mut out, "`[[parent]]`, any number", PARENT, &Parent::default(), |_| true);
     section(&mut out, "`[[python]]`, any number", PYTHON, &Python::default(), |_| true);
+    let group = any_group();
+    section(&mut out, "`[[origin]]`, any number", ORIGIN, &group, |_| true);
+    section(&mut out, "`members` of an `[[origin]]`", ORIGIN_MEMBER, &OriginMember::default(), |_| true);
+    for (name, settings) in PARTS_OF_ORIGIN {
+        section(&mut out, &format!("`{name}` of an `[[origin]]`"), settings, &group, |_| true);
+    }
+    section(&mut out, "`[[icap]]`, any number", ICAP, &Icap::default(), |_| true);
+    section(&mut out, "`[[helper]]`, any number", HELPER, &Helper::default(), |_| true);
+    section(&mut out, "`[[login]]`, any number", LOGIN, &Login::default(), |_| true);
     out.push_str(ABOUT_STORE_RULES);
     section(&mut out, "`[[store_rule]]`, any number", STORE_RULE, &StoreRule::default(), |_| true);
+    out.push_str(ABOUT_RULES);
+    section(&mut out, "`[[rule]]`, any number", RULE, &RuleSettings::default(), |_| true);
+    section(&mut out, "`when` of a `[[rule]]`", RULE_WHEN, &When::default(), |_| true);
+    section(&mut out, "`do` of a `[[rule]]`", RULE_DO, &RuleDo::default(), |_| true);
     let mut sections: Vec<&str> = Vec::new();
     for (name, _) in SETTINGS.iter().filter_map(|setting| setting.name.split_once('.')) {
         if !sections.contains(&name) {
@@ -81,8 +123,16 @@ pub fn nearest(name: &str) -> Option<&'static str> {
         names.chain(LISTEN_TLS.iter().map(|setting| setting.name)).chain(SITE.iter().map(|setting| setting.name));
     let names =
         names.chain(STORE_RULE.iter().map(|setting| setting.name)).chain(MIRROR.iter().map(|setting| setting.name));
+    let names = names.chain(LIST.iter().map(|setting| setting.name));
+    let names = names.chain(BANDWIDTH.iter().map(|setting| setting.name));
     let names = names.chain(PYTHON.iter().map(|setting| setting.name));
+    let names = names.chain(HELPER.iter().map(|setting| setting.name)).chain(LOGIN.iter().map(|setting| setting.name));
     let names = names.chain(SITE_ROUTE.iter().map(|setting| setting.name));
+    let names = names.chain(ORIGIN.iter().chain(PARTS_OF_ORIGIN.iter().flat_map(|(_, of)| *of)).map(|it| it.name));
+    let names = names.chain(ORIGIN_MEMBER.iter().map(|setting| setting.name));
+    let names = names.chain(RULE.iter().map(|setting| setting.name));
+    let names = names.chain(RULE_WHEN.iter().map(|setting| setting.name));
+    let names = names.chain(RULE_DO.iter().map(|setting| setting.name));
     let whole = closest(name, names.clone());
     whole.or_else(|| names.clone().find(|each| closest(name, each.rsplit('.').take(1)).is_some()))
 }
@@ -110,8 +160,27 @@ pub fn explain(name: &str, loaded: &Loaded) -> Option<String> {
     let rule = StoreRule::default();
     STORE_RULE.iter().filter(|setting| asked(setting.name)).for_each(|setting| entry(&mut out, setting, &rule));
     MIRROR.iter().filter(|setting| asked(setting.name)).for_each(|setting| entry(&mut out, setting, &any_mirror()));
+    let list = List::default();
+    LIST.iter().filter(|setting| asked(setting.name)).for_each(|setting| entry(&mut out, setting, &list));
+    let parent = Parent::default();
+    PARENT.iter().filter(|setting| asked(setting.name)).for_each(|each| entry(&mut out, each, &parent));
+    let bandwidth = BandwidthSettings::default();
+    BANDWIDTH.iter().filter(|setting| asked(setting.name)).for_each(|each| entry(&mut out, each, &bandwidth));
     let python = Python::default();
     PYTHON.iter().filter(|setting| asked(setting.name)).for_each(|setting| entry(&mut out, setting, &python));
+    let group = any_group();
+    let of_group = ORIGIN.iter().chain(PARTS_OF_ORIGIN.iter().flat_map(|(_, of)| *of));
+    of_group.filter(|setting| asked(setting.name)).for_each(|setting| entry(&mut out, setting, &group));
+    let member = OriginMember::default();
+    ORIGIN_MEMBER.iter().filter(|setting| asked(setting.name)).for_each(|each| entry(&mut out, each, &member));
+    ICAP.iter().filter(|setting| asked(setting.name)).for_each(|each| entry(&mut out, each, &Icap::default()));
+    let rule = RuleSettings::default();
+    RULE.iter().filter(|setting| asked(setting.name)).for_each(|setting| entry(&mut out, setting, &rule));
+    RULE_WHEN.iter().filter(|setting| asked(setting.name)).for_each(|setting| entry(&mut out, setting, &rule.when));
+    RULE_DO.iter().filter(|setting| asked(setting.name)).for_each(|setting| entry(&mut out, setting, &rule.does));
+    let (helper, login) = (Helper::default(), Login::default());
+    HELPER.iter().filter(|setting| asked(setting.name)).for_each(|setting| entry(&mut out, setting, &helper));
+    LOGIN.iter().filter(|setting| asked(setting.name)).for_each(|setting| entry(&mut out, setting, &login));
     (!out.is_empty()).then_some(out)
 }
 
@@ -166,11 +235,63 @@ pub fn in_force(config: &Config, sources: &BTreeMap<&'static str, ValueSource>) 
         let name = |setting: &Setting<Mirror>| format!("mirror.{number}.{}", setting.key());
         all.extend(MIRROR.iter().map(|each| one(each, name(each), &**mirror, place(sources.get("mirror")))));
     }
+    for (number, list) in config.lists.iter().enumerate() {
+        let name = |setting: &Setting<List>| format!("list.{number}.{}", setting.key());
+        all.extend(LIST.iter().map(|each| one(each, name(each), &**list, list.place.to_string())));
+    }
+    for (number, parent) in config.parents.iter().enumerate() {
+        let name = |setting: &Setting<Parent>| format!("parent.{number}.{}", setting.key());
+        all.extend(PARENT.iter().map(|each| one(each, name(each), &**parent, parent.place.to_string())));
+    }
+    for (number, bandwidth) in config.bandwidths.iter().enumerate() {
+        let name = |setting: &Setting<BandwidthSettings>| format!("bandwidth.{number}.{}", setting.key());
+        all.extend(BANDWIDTH.iter().map(|each| one(each, name(each), &**bandwidth, bandwidth.place.to_string())));
+    }
     for (number, python) in config.pythons.iter().enumerate() {
         let name = |setting: &Setting<Python>| format!("python.{number}.{}", setting.key());
         all.extend(PYTHON.iter().map(|each| one(each, name(each), &**python, python.place.to_string())));
     }
+    config.origins.iter().for_each(|group| all.extend(of_group(group)));
+    for (number, icap) in config.icaps.iter().enumerate() {
+        let name = |setting: &Setting<Icap>| format!("icap.{number}.{}", setting.key());
+        all.extend(ICAP.iter().map(|each| one(each, name(each), &**icap, icap.place.to_string())));
+    }
+    for (number, rule) in config.rules.iter().enumerate() {
+        let (name, changes_at) = (format!("rule.{number}"), ChangesAt::Reload.as_str());
+        all.push(InForce { name, value: rule.lines(), said: rule.place.to_string(), changes_at });
+    }
+    for (number, helper) in config.helpers.iter().enumerate() {
+        let name = |setting: &Setting<Helper>| format!("helper.{number}.{}", setting.key());
+        all.extend(HELPER.iter().map(|each| one(each, name(each), &**helper, helper.place.to_string())));
+    }
+    for (number, login) in config.logins.iter().enumerate() {
+        let name = |setting: &Setting<Login>| format!("login.{number}.{}", setting.key());
+        all.extend(LOGIN.iter().map(|each| one(each, name(each), &**login, login.place.to_string())));
+    }
     all
+}
+
+fn of_group(group: &OriginGroup) -> Vec<InForce> {
+    let (prefix, said) = (format!("origin.{}", group.name), group.place.to_string());
+    let settings = ORIGIN.iter().map(|each| (each, format!("{prefix}.{}", each.key())));
+    let parts = PARTS_OF_ORIGIN.iter().filter(|(part, _)| has_part(group, part));
+    let parts = parts.flat_map(|(part, of)| of.iter().map(move |each| (each, part)));
+    let parts = parts.map(|(each, part)| (each, format!("{prefix}.{part}.{}", each.key())));
+    let mut all: Vec<InForce> =
+        settings.chain(parts).map(|(each, name)| one(each, name, group, said.clone())).collect();
+    for (at, member) in group.members.iter().enumerate() {
+        let name = |setting: &Setting<OriginMember>| format!("{prefix}.member.{at}.{}", setting.key());
+        all.extend(ORIGIN_MEMBER.iter().map(|each| one(each, name(each), &**member, said.clone())));
+    }
+    all
+}
+
+fn has_part(group: &OriginGroup, part: &str) -> bool {
+    match part {
+        "check" => group.check.is_some(),
+        "hedge" => group.hedge.is_some(),
+        _ => true,
+    }
 }
 
 fn one<T: Clone>(setting: &Setting<T>, name: String, of: &T, said: String) -> InForce {
@@ -222,11 +343,15 @@ pub fn dump(loaded: &Loaded) -> String {
             let _ = writeln!(out, "{} = {}", setting.key(), setting.show(rule));
         }
     }
+    for rule in &loaded.config.rules {
+        let _ = write!(out, "\n[[rule]] # {}\n{}", rule.place, rule.lines());
+    }
     let source = place(loaded.sources.get("mirror"));
     for mirror in &loaded.config.mirrors {
         let _ = writeln!(out, "\n[[mirror]] # {source}");
         entries(&mut out, MIRROR, &**mirror, |setting| setting != "mirror.credentials");
     }
+    dump_named_by_rules(&mut out, &loaded.config);
     for python in &loaded.config.pythons {
         let _ = writeln!(out, "\n[[python]] # {}", python.place);
         let is_shown = |setting: &str| match setting {
@@ -237,7 +362,69 @@ pub fn dump(loaded: &Loaded) -> String {
         };
         entries(&mut out, PYTHON, &**python, is_shown);
     }
+    config_of_groups(&mut out, &loaded.config);
+    for icap in &loaded.config.icaps {
+        let _ = writeln!(out, "\n[[icap]] # {}", icap.place);
+        entries(&mut out, ICAP, &**icap, |_| true);
+    }
+    dump_people(loaded, &mut out);
     out
+}
+
+/// Lists and limits, which rules name.
+fn dump_named_by_rules(out: &mut String, config: &Config) {
+    for list in &config.lists {
+        let _ = writeln!(out, "\n[[list]] # {}", list.place);
+        entries(out, LIST, &**list, |setting| setting != "list.sha256" || list.sha256.is_some());
+    }
+    for parent in &config.parents {
+        let _ = writeln!(out, "\n[[parent]] # {}", parent.place);
+        entries(out, PARENT, &**parent, |_| true);
+    }
+    for bandwidth in &config.bandwidths {
+        let _ = writeln!(out, "\n[[bandwidth]] # {}", bandwidth.place);
+        entries(out, BANDWIDTH, &**bandwidth, |setting| setting != "bandwidth.burst" || bandwidth.burst.is_some());
+    }
+}
+
+fn config_of_groups(out: &mut String, config: &Config) {
+    for group in &config.origins {
+        let _ = writeln!(out, "\n[[origin]] # {}", group.place);
+        entries(out, ORIGIN, &**group, |_| true);
+        for (part, settings) in PARTS_OF_ORIGIN.iter().filter(|(part, _)| has_part(group, part)) {
+            let _ = writeln!(out, "\n[origin.{part}]");
+            let has_host = group.check.as_ref().is_some_and(|check| check.host.is_some());
+            entries(out, settings, &**group, |name| name != "origin.check.host" || has_host);
+        }
+        for member in &group.members {
+            let _ = writeln!(out, "\n[[origin.member]]");
+            // A name that is the URL is written by the URL alone.
+            let is_named = member.name != super::url::show(&member.url);
+            entries(out, ORIGIN_MEMBER, &**member, |name| name != "origin.member.name" || is_named);
+        }
+    }
+}
+
+fn dump_people(loaded: &Loaded, out: &mut String) {
+    for helper in &loaded.config.helpers {
+        let _ = writeln!(out, "\n[[helper]] # {}", helper.place);
+        let is_shown = |setting: &str| match setting {
+            "helper.format" => helper.format.is_some(),
+            // Its values may be secrets, and without them it can't be read again.
+            "helper.environment" => helper.environment.is_empty(),
+            _ => true,
+        };
+        entries(out, HELPER, &**helper, is_shown);
+    }
+    for login in &loaded.config.logins {
+        let _ = writeln!(out, "\n[[login]] # {}", login.place);
+        let is_shown = |setting: &str| match setting {
+            "login.file" => login.file.is_some(),
+            "login.groups" => login.groups.is_some(),
+            _ => true,
+        };
+        entries(out, LOGIN, &**login, is_shown);
+    }
 }
 
 /// How the largest size is shown, which a computed setting has where nothing limits it.

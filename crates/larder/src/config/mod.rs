@@ -4,20 +4,28 @@
 //! setting once (the parser, `larder config` and `docs/settings.md` come from it), [`Report`] shows all that is
 //! wrong at once. Behind this border nothing is checked twice.
 
+mod access;
 pub mod application;
+pub mod bandwidth;
 pub mod container;
 pub mod descriptors;
-mod hosts;
+mod forward;
+pub mod helper;
+pub mod icap;
+pub mod list;
 mod log_format;
+pub mod login;
 pub mod manual;
 mod mirrors;
-mod networks;
+mod neighbours;
+pub mod origin;
+pub mod parent;
 mod parse;
-mod path_pattern;
 pub mod places;
 mod presets;
 pub mod python;
 mod report;
+pub mod rule;
 mod secret;
 pub mod setting;
 mod site_route;
@@ -29,12 +37,18 @@ pub mod table;
 pub mod units;
 pub mod url;
 
-pub use hosts::HostPattern;
+pub use access::{Access, EXTERNAL_MAX};
+pub use forward::{ForwardHooks, ForwardParents};
+pub use helper::{ForwardHelpers, Helper, HelperFailure};
+pub use icap::{Icap, IcapStage, OnNewTag, PREVIEW_BYTES_MAX, PreviewSetting};
+pub use larder_rules::{HostPattern, Networks, PathPattern};
+pub use list::{List, ListSource};
 pub use log_format::{LogField, LogFormat, Part, Template, TextsLogged};
+pub use login::{Login, LoginScheme};
 pub use mirrors::{Mirror, MirrorRule, MirrorSetting, Mirroring};
-pub use networks::Networks;
+pub use neighbours::Neighbours;
+pub use origin::{OriginGroup, OriginMember};
 pub use parse::{Flag, Loaded, ValueSource};
-pub use path_pattern::PathPattern;
 pub use presets::PRESETS;
 pub use python::{Mount, Python};
 pub use report::{Problem, Report};
@@ -59,6 +73,8 @@ pub struct Config {
     pub listens: Vec<Listen>,
     /// Where the page and the metrics are; `None` switches them off.
     pub admin: Option<SocketAddr>,
+    /// Neighbouring caches that may ask what is stored here.
+    pub neighbours: Neighbours,
     /// The token that a client of the page must present; required unless `admin` is of this machine alone.
     pub admin_token: Option<Secret>,
     /// Patterns of further files.
@@ -83,18 +99,44 @@ pub struct Config {
     pub presets: Vec<String>,
     /// The operator's own store rules, in the order of the file.
     pub store_rules: Vec<StoreRule>,
+    /// The rules about requests, as they are written, in the order of the files and their lines.
+    pub rules: Vec<rule::RuleSettings>,
+    /// The same rules, compiled.
+    pub rule_table: Arc<rule::RuleTable>,
     /// Upstreams that have a short name on listeners that are a mirror.
     pub mirrors: Vec<Arc<Mirror>>,
+    /// Lists of hosts, URLs and networks.
+    pub lists: Vec<Arc<List>>,
+    /// Proxies through which requests may go.
+    pub parents: Vec<Arc<parent::Parent>>,
+    /// Those through which requests of the forward proxy go.
+    pub forward_parents: ForwardParents,
+    /// Limits of bandwidth.
+    pub bandwidths: Vec<Arc<bandwidth::BandwidthSettings>>,
+    /// The hooks of the forward proxy.
+    pub forward: ForwardHooks,
     /// The surroundings of applications in Python.
     pub pythons: Vec<Arc<Python>>,
+    /// The groups of origins that sites name.
+    pub origins: Vec<Arc<OriginGroup>>,
+    /// The services of ICAP, in the order in which they are asked.
+    pub icaps: Vec<Arc<Icap>>,
     /// The applications in Python that sites and listeners have as their origins.
     pub mounts: Vec<Arc<Mount>>,
+    /// Programs that speak the line protocols of Squid's helpers.
+    pub helpers: Vec<Arc<Helper>>,
+    /// How people say who they are.
+    pub logins: Vec<Arc<Login>>,
     /// How much is accepted of anything.
     pub limits: Limits,
     /// How long is waited for anything.
     pub timeouts: Timeouts,
     /// Networks that may use the proxy, and the ones it may reach.
     pub access: Access,
+    /// Whether clients of the forward proxy may ask for files of FTP servers.
+    pub forward_ftp: bool,
+    /// Programs that change what is asked for through the forward proxy.
+    pub forward_helpers: ForwardHelpers,
     /// The access log, if any.
     pub log: Option<Log>,
     /// Hosts that an intercepting listener tunnels without opening TLS.
@@ -206,6 +248,7 @@ impl Default for Config {
         Config {
             listens: vec![Listen::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 3128)))],
             admin: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 3129))),
+            neighbours: Neighbours::default(),
             admin_token: None,
             include: Vec::new(),
             store: None,
@@ -218,12 +261,25 @@ impl Default for Config {
             sites: Sites::default(),
             presets: Vec::new(),
             store_rules: Vec::new(),
+            rules: Vec::new(),
+            rule_table: Arc::default(),
             mirrors: Vec::new(),
+            lists: Vec::new(),
+            parents: Vec::new(),
+            forward_parents: ForwardParents::default(),
+            bandwidths: Vec::new(),
+            forward: ForwardHooks::default(),
             pythons: Vec::new(),
+            origins: Vec::new(),
+            icaps: Vec::new(),
             mounts: Vec::new(),
+            helpers: Vec::new(),
+            logins: Vec::new(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             access: Access::default(),
+            forward_ftp: true,
+            forward_helpers: ForwardHelpers::default(),
             log: None,
             intercept: Intercept::default(),
             upstream: UpstreamSettings::default(),
@@ -430,6 +486,14 @@ pub struct Site {
     pub hooked_by: Option<Host>,
     /// Further origins, which hooks may choose by name.
     pub routes: Vec<SiteRoute>,
+    /// The `[[login]]` that its clients need; empty: none.
+    pub login: String,
+    /// The helpers of `external_acl` that have to permit a request.
+    pub external: Vec<String>,
+    /// The helper of `url_rewrite`; empty: none.
+    pub url_rewrite: String,
+    /// The helper of `store_id`; empty: none.
+    pub store_id: String,
     /// Where it stands.
     pub place: SourceLine,
 }
@@ -551,51 +615,6 @@ impl Default for Timeouts {
             request: None,
             tunnel_idle: Duration::from_secs(900),
             drain: Duration::from_secs(30),
-        }
-    }
-}
-
-/// Networks that may use the proxy, and the ones it may reach.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Access {
-    /// Addresses that may use the forward proxy; sites are open to everybody.
-    pub clients: Networks,
-    /// Networks that clients of other machines may reach through the forward proxy, closed as they are without this.
-    pub destinations: Networks,
-    /// Ports that CONNECT may reach; empty: any. `None`: that of https, and any for clients of this machine.
-    pub connect_ports: Option<Vec<u16>>,
-    /// Addresses that may use the method `PURGE`; empty: it goes to the origin as any other.
-    pub purge: Networks,
-}
-
-impl Default for Access {
-    fn default() -> Access {
-        let loopback = ["127.0.0.0/8", "::1/128"];
-        let private = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "fc00::/7", "fe80::/10"];
-        let clients = loopback.iter().chain(&private).filter_map(|text| text.parse().ok()).collect();
-        Access { clients, destinations: Networks::default(), connect_ports: None, purge: Networks::default() }
-    }
-}
-
-/// The port of https.
-const HTTPS: u16 = 443;
-
-impl Access {
-    /// Whether a client at `address` may use the forward proxy.
-    pub fn may_proxy(&self, address: std::net::IpAddr) -> bool {
-        self.clients.contains(address)
-    }
-
-    /// Whether a client at `address` may purge; `None` when nobody is asked, for the method is one of the origin.
-    pub fn may_purge(&self, address: std::net::IpAddr) -> Option<bool> {
-        (!self.purge.is_empty()).then(|| self.purge.contains(address))
-    }
-
-    /// Whether CONNECT may reach `port` from a listener that is of this machine alone, or of others too.
-    pub fn may_connect(&self, port: u16, of_this_machine: bool) -> bool {
-        match &self.connect_ports {
-            None => of_this_machine || port == HTTPS,
-            Some(ports) => ports.is_empty() || ports.contains(&port),
         }
     }
 }

@@ -1,12 +1,26 @@
 //! The parser from a TOML file and flags to a [`Config`], which collects all errors.
 
+mod origin;
+
+mod icap;
+
+mod forward;
+
+mod rule;
+
+mod people;
+
 use super::application::Application;
 use super::places;
 use super::report::{Problem, Report, Source};
+use super::rule::{RULE, RULE_DO, RULE_WHEN};
 use super::setting::{Refusal, Setting, kind};
 use super::sites;
 use super::spelling::closest;
-use super::table::{LISTEN, LISTEN_TLS, MIRROR, PYTHON, SETTINGS, SITE, SITE_ROUTE, STORE_RULE};
+use super::table::{
+    BANDWIDTH, HELPER, ICAP, LIST, LISTEN, LISTEN_TLS, LOGIN, MIRROR, ORIGIN, PYTHON, SETTINGS, SITE, SITE_ROUTE,
+    STORE_RULE,
+};
 use super::url::SiteOrigin;
 use super::{
     CertificateFiles, Config, HostHeader, Listen, Mirror, MirrorSetting, Mirroring, Mount, Python, Site, SiteRoute,
@@ -21,6 +35,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
+
+mod bandwidth;
+mod list;
+mod parent;
 
 /// A longer file is not read: it is no configuration.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -105,12 +123,22 @@ struct Parser {
     loaded: Loaded,
     /// The places of values in the files, for errors that are about several of them.
     spans: BTreeMap<String, (usize, Range<usize>)>,
+    /// The rules that were read, with their places; they become one table.
+    table_rules: Vec<((usize, Range<usize>), larder_rules::Rule)>,
 }
 
 impl Parser {
     fn new(folder: Option<PathBuf>) -> Parser {
         let loaded = Loaded { config: Config::default(), sources: BTreeMap::new(), file: None };
-        Parser { sources: Vec::new(), current: 0, folder, problems: Vec::new(), loaded, spans: BTreeMap::new() }
+        Parser {
+            sources: Vec::new(),
+            current: 0,
+            folder,
+            problems: Vec::new(),
+            loaded,
+            spans: BTreeMap::new(),
+            table_rules: Vec::new(),
+        }
     }
 
     fn parse(mut self, name: &str, text: String, flags: &[Flag]) -> (Loaded, Option<Report>) {
@@ -141,7 +169,15 @@ impl Parser {
                 ("site", _) => self.sites(value),
                 ("store_rule", _) => self.store_rules(value),
                 ("mirror", _) => self.mirrors(value),
+                ("list", _) => self.lists(value),
+                ("bandwidth", _) => self.bandwidths(value),
+                ("parent", _) => self.parents(value),
                 ("python", _) => self.pythons(value),
+                ("origin", _) => self.origins(value),
+                ("icap", _) => self.icaps(value),
+                ("rule", _) => self.rules(value),
+                ("helper", _) => self.helpers(value),
+                ("login", _) => self.logins(value),
                 (section, DeValue::Table(inner)) if is_section(section) => self.section(section, inner),
                 (section, other) if is_section(section) => {
                     let message = format!("{section} is a table, not {}", kind(other));
@@ -373,6 +409,7 @@ impl Parser {
         let header = match name.contains('.') {
             true => {
                 let inline = match name {
+                    "origin.member" => "url = \"http://10.0.0.1:8000\"",
                     "site.route" => "name = \"b\", origin = \"http://10.0.0.6:9000\"",
                     _ => "chain = \"chain.pem\", key = \"key.pem\"",
                 };
@@ -469,12 +506,11 @@ impl Parser {
                 }
             },
             Flag::Origin(text) => {
-                let hint =
-                    "write it as http://10.0.0.5:9000, http+unix:/run/app.sock or wsgi:package.module:application";
+                let hint = "write it as http://10.0.0.5:9000, http+unix:/run/app.sock, wsgi:package.module:application or the name of an [[origin]]";
                 let Some(origin) = url::parse_origin(text).map(SiteOrigin::new).map(Arc::new) else {
                     return self.flag_problem(
                         "origin",
-                        format!("\"{text}\" is not an http or https URL, a socket or an application"),
+                        format!("\"{text}\" is not an http or https URL, a socket, an application or a name"),
                         Some(hint.to_owned()),
                     );
                 };
@@ -508,7 +544,7 @@ impl Parser {
                 {
                     route.origin = Arc::new(SiteOrigin::new(url));
                 }
-                if route.origin.host.is_local() && site.host_header == HostHeader::Origin {
+                if is_nameless(&route.origin.host) && site.host_header == HostHeader::Origin {
                     let message = format!("{place}: host = \"origin\" needs routes whose origins have names");
                     let hint = "a socket and an application get the `Host` that the client asked for";
                     self.conflict("site", &message, Some(hint));
@@ -520,12 +556,14 @@ impl Parser {
                 site.hooked_by = url.map(|url| url.host);
                 add_routes(site, &mut mounts);
             }
-            if site.origin.host.is_local() && site.host_header == HostHeader::Origin {
+            if is_nameless(&site.origin.host) && site.host_header == HostHeader::Origin {
                 let message = format!("{place}: host = \"origin\" needs an origin that has a name");
                 let hint = "a socket and an application get the `Host` that the client asked for";
                 self.conflict("site", &message, Some(hint));
             }
         }
+        self.forward_hooks(&mut mounts);
+        self.forward_parents();
         let mut listens = std::mem::take(&mut self.loaded.config.listens);
         for listen in &mut listens {
             let application = listen.origin.as_ref().and_then(|origin| Application::parse(&url::show(origin)));
@@ -558,7 +596,7 @@ impl Parser {
                     "" => format!("{place}: several [[python]] could run {}", application.name),
                     name => format!("{place}: there is no [[python]] {name}"),
                 };
-                let hint = format!("write `python = \"NAME\"` in the site; there are: {}", names.join(", "));
+                let hint = format!("write `python = \"NAME\"` beside it; there are: {}", names.join(", "));
                 self.conflict(table, &message, Some(&hint));
                 return None;
             }
@@ -573,7 +611,10 @@ impl Parser {
 
     /// Sets the values that follow from others, and reports those that do not go together.
     fn finish(&mut self) {
+        self.find_origin_groups();
         self.mounts();
+        self.finish_rules();
+        self.check_people();
         let config = &mut self.loaded.config;
         if !self.loaded.sources.contains_key("memory_object_bytes_max") {
             config.memory_object_bytes_max = Config::memory_object_bytes_max_for(config.memory_bytes);
@@ -656,6 +697,10 @@ pub(super) fn any_site() -> Site {
         hooks: Vec::new(),
         hooked_by: None,
         routes: Vec::new(),
+        login: String::new(),
+        external: Vec::new(),
+        url_rewrite: String::new(),
+        store_id: String::new(),
         place: SourceLine::default(),
     }
 }
@@ -663,6 +708,11 @@ pub(super) fn any_site() -> Site {
 /// A route that has all defaults, as [`any_site`].
 pub(super) fn any_route() -> SiteRoute {
     SiteRoute { name: String::new(), origin: any_site().origin }
+}
+
+/// Whether the host of an origin stands for a socket or an application.
+fn is_nameless(host: &Host) -> bool {
+    host.is_local() && url::group_name(host).is_none()
 }
 
 /// Tells the processes of a site's hooks which routes there are.
@@ -677,7 +727,21 @@ fn add_routes(site: &Site, mounts: &mut [Arc<Mount>]) {
 }
 
 /// The arrays of tables.
-const TABLES: [&str; 5] = ["listen", "site", "store_rule", "mirror", "python"];
+const TABLES: [&str; 13] = [
+    "listen",
+    "site",
+    "store_rule",
+    "mirror",
+    "bandwidth",
+    "parent",
+    "list",
+    "python",
+    "origin",
+    "icap",
+    "rule",
+    "helper",
+    "login",
+];
 
 fn is_section(name: &str) -> bool {
     SETTINGS.iter().any(|setting| setting.name.split_once('.').is_some_and(|(section, _)| section == name))
@@ -696,9 +760,19 @@ fn elsewhere(word: &str) -> Option<String> {
     let site = SITE.iter().map(|setting| setting.name).chain(SITE_ROUTE.iter().map(|setting| setting.name));
     let store_rule = STORE_RULE.iter().map(|setting| setting.name);
     let mirror = MIRROR.iter().map(|setting| setting.name);
-    let python = PYTHON.iter().map(|setting| setting.name);
+    let python = PYTHON
+        .iter()
+        .map(|setting| setting.name)
+        .chain(LIST.iter().map(|setting| setting.name))
+        .chain(BANDWIDTH.iter().map(|setting| setting.name))
+        .chain(ORIGIN.iter().map(|setting| setting.name));
+    let icap = ICAP.iter().map(|setting| setting.name);
+    let rule = RULE.iter().map(|setting| setting.name).chain(RULE_WHEN.iter().map(|setting| setting.name));
+    let rule = rule.chain(RULE_DO.iter().map(|setting| setting.name));
     let settings = SETTINGS.iter().map(|setting| setting.name);
-    let mut names = settings.chain(listen).chain(site).chain(store_rule).chain(mirror).chain(python);
+    let people = HELPER.iter().map(|setting| setting.name).chain(LOGIN.iter().map(|setting| setting.name));
+    let names = settings.chain(listen).chain(site).chain(store_rule).chain(mirror).chain(python);
+    let mut names = names.chain(icap).chain(rule).chain(people);
     let name = names.find(|name| name.rsplit('.').next() == Some(word))?;
     Some(format!("did you mean {name}?"))
 }

@@ -2,7 +2,7 @@
 
 use super::application::Application;
 use super::setting::{Field, Setting, word};
-use super::{SourceLine, mirrors};
+use super::{PathPattern, SourceLine};
 use larder_wire::Host;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -93,6 +93,8 @@ pub struct Python {
     pub inherit: Vec<String>,
     /// When the processes begin anew.
     pub reload: ReloadAt,
+    /// Files below the folder that count as files of the application, beside those that it imports: patterns of relative paths.
+    pub watch: Vec<PathPattern>,
     /// Whether the page of a failed request shows its traceback to clients.
     pub debug: bool,
     /// Where it stands.
@@ -121,6 +123,7 @@ impl Default for Python {
             environment: Vec::new(),
             inherit: Vec::new(),
             reload: ReloadAt::Reload,
+            watch: WATCH.iter().filter_map(|text| watched(text)).collect(),
             debug: false,
             place: SourceLine::default(),
         }
@@ -146,12 +149,21 @@ fn variable_name(text: &str) -> &str {
 }
 
 /// Whether an environment variable can have this name. Names of the runtime's own are not for others.
-fn is_variable(name: &str) -> bool {
+pub(super) fn is_variable(name: &str) -> bool {
     let is_letter = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     !name.is_empty()
         && name.chars().all(is_letter)
         && !name.starts_with(|letter: char| letter.is_ascii_digit())
         && !name.starts_with("LARDER_")
+}
+
+/// The files that are watched unless the configuration names others: templates, where frameworks look for them.
+const WATCH: [&str; 1] = ["**/templates/**"];
+
+/// Reads a pattern of paths below the folder.
+fn watched(text: &str) -> Option<PathPattern> {
+    let climbs = text.split('/').any(|segment| matches!(segment, "" | "." | ".."));
+    if climbs { None } else { PathPattern::parse(&format!("/{text}")) }
 }
 
 type OfPython = Setting<Python>;
@@ -164,14 +176,7 @@ const DAY: u64 = 86_400_000;
 pub static PYTHON: &[Setting<Python>] = &[
     OfPython::new(
         "python.name",
-        Field::Text {
-            form: "name",
-            read: |p| p.name.clone(),
-            write: |p, text| {
-                text.clone_into(&mut p.name);
-                mirrors::is_name(text)
-            },
-        },
+        Field::Name(|p| &mut p.name),
     )
     .required()
     .about("The name by which sites refer to it, of letters, digits, `-`, `_` and `.`."),
@@ -285,7 +290,17 @@ pub static PYTHON: &[Setting<Python>] = &[
             },
         },
     )
-    .about("Whether processes begin anew at `larder reload` alone, or also within a second after one of the application's files has changed. The old ones serve until a new one is ready; if the new ones can't load it, the old ones go on."),
+    .about("Whether processes begin anew at `larder reload` alone, or also within a second or two after one of the application's files has changed. The old ones serve until a new one is ready; if the new ones can't load it, the old ones go on."),
+    OfPython::new(
+        "python.watch",
+        Field::Texts {
+            form: "patterns of files below `folder`",
+            read: |p| p.watch.iter().map(|pattern| pattern.to_string().trim_start_matches('/').to_owned()).collect(),
+            clear: |p| p.watch.clear(),
+            push: |p, text| watched(text).map(|pattern| p.watch.push(pattern)).is_some(),
+        },
+    )
+    .about("Further files of the application, beside those that it imports: when one changes, appears or goes, the processes begin anew as well. `*.html` is a file in the folder itself, `**/*.html` one anywhere below it, `locale/**` all below that one. Left out are names that begin with a dot or end with `~`, `__pycache__`, `node_modules`, `site-packages` and virtual environments."),
     OfPython::new("python.debug", Field::Flag(|p| &mut p.debug))
         .about("Whether the page of a failed request shows the traceback to clients. It is in the log in any case."),
 ];

@@ -1,9 +1,13 @@
 //! One row of the settings table: how a value is read from text or TOML, checked and shown.
 
 use super::application::ORIGIN_FORM;
+use super::mirrors;
 use super::secret::{self, Secret};
 use super::spelling::closest;
 use super::units::{parse_duration, parse_size, show_duration, show_size};
+use larder_rules::template::Template;
+use larder_rules::values::Pattern;
+use larder_rules::week::Zone;
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -73,6 +77,8 @@ pub enum Field<T> {
     Path(fn(&mut T) -> &mut PathBuf),
     /// A file or folder, if any.
     PathIfAny(fn(&mut T) -> &mut Option<PathBuf>),
+    /// A name by which others refer to it: letters, digits, `-`, `_` and `.`.
+    Name(fn(&mut T) -> &mut String),
     /// A text that is shown nowhere; a file names where it is found.
     Secret(fn(&mut T) -> &mut Option<Secret>),
     /// true or false.
@@ -158,7 +164,8 @@ impl<T: Clone> Setting<T> {
             Field::Time(_) => "duration",
             Field::TimeOrNone(_) => "duration or none",
             Field::Path(_) => "file",
-            Field::PathIfAny(_) => "folder",
+            Field::PathIfAny(_) => "file or folder",
+            Field::Name(_) => "name",
             Field::Secret(_) => "secret or none",
             Field::Flag(_) => "true or false",
             Field::FlagOrAuto(_) => "true, false or auto",
@@ -198,6 +205,7 @@ impl<T: Clone> Setting<T> {
             Field::PathIfAny(slot) => {
                 quoted(slot(&mut of).as_ref().map_or_else(String::new, |path| path.display().to_string()))
             }
+            Field::Name(slot) => quoted(slot(&mut of)),
             Field::Secret(slot) => quoted(slot(&mut of).as_ref().map_or("none", |_| "(hidden)")),
             Field::Flag(slot) => slot(&mut of).to_string(),
             Field::FlagOrAuto(slot) => slot(&mut of).map_or(quoted("auto"), |flag| flag.to_string()),
@@ -218,6 +226,7 @@ impl<T: Clone> Setting<T> {
                 let number = number.to_string().replace('_', "");
                 return self.take_text(to, &number);
             }
+            (DeValue::Integer(number), Field::Texts { .. }) => return self.take_text(to, &number.to_string()),
             (DeValue::Float(number), Field::Share(_)) => return self.take_text(to, number.as_str()),
             (DeValue::Array(items), Field::Texts { clear, push, .. }) => {
                 clear(to);
@@ -263,6 +272,7 @@ impl<T: Clone> Setting<T> {
                     text => Some(Secret::new(self.resolve(text)?)),
                 };
             }
+            (Field::Name(slot), _) if mirrors::is_name(text) => text.clone_into(slot(to)),
             (Field::FlagOrAuto(slot), _) if text == "auto" => *slot(to) = None,
             (Field::Share(slot), _) => *slot(to) = share(text).ok_or_else(|| self.refuse(text))?,
             (Field::Path(slot), _) if !text.is_empty() => *slot(to) = PathBuf::from(text),
@@ -293,10 +303,8 @@ impl<T: Clone> Setting<T> {
             Field::Count(_) | Field::CountOrNone(_) => text.parse().ok()?,
             Field::Percent(_) => text.strip_suffix('%').unwrap_or(text).trim().parse().ok()?,
             Field::Time(_) | Field::TimeOrNone(_) => u64::try_from(parse_duration(text)?.as_millis()).ok()?,
-            Field::Path(_) | Field::PathIfAny(_) | Field::Secret(_) | Field::Flag(_) | Field::FlagOrAuto(_) => {
-                return None;
-            }
-            Field::Share(_) => return None,
+            Field::Path(_) | Field::PathIfAny(_) | Field::Name(_) | Field::Secret(_) => return None,
+            Field::Flag(_) | Field::FlagOrAuto(_) | Field::Share(_) => return None,
             Field::Text { .. } | Field::Texts { .. } => return None,
         };
         Some(Number::Of(value))
@@ -326,6 +334,7 @@ impl<T: Clone> Setting<T> {
             Field::TimeOrNone(slot) => *slot(to) = *slot(&mut from),
             Field::Path(slot) => slot(to).clone_from(slot(&mut from)),
             Field::PathIfAny(slot) => slot(to).clone_from(slot(&mut from)),
+            Field::Name(slot) => slot(to).clone_from(slot(&mut from)),
             Field::Secret(slot) => slot(to).clone_from(slot(&mut from)),
             Field::Flag(slot) => *slot(to) = *slot(&mut from),
             Field::FlagOrAuto(slot) => *slot(to) = *slot(&mut from),
@@ -380,6 +389,7 @@ impl<T: Clone> Setting<T> {
         // The words of "a, b or c" that may have been meant.
         let words = self.form().split([',', ' ']).filter(|word| word.len() > 2);
         let meant = closest(text, words).map(|word| format!("did you mean {word}?"));
+        let meant = meant.or_else(|| trouble_of(self.form(), text));
         Refusal::new(format!("\"{text}\" is not {}", self.article()), meant.or_else(|| self.hint()))
     }
 
@@ -400,6 +410,16 @@ impl<T: Clone> Setting<T> {
             "ports" => "a port".to_owned(),
             "files" => "a file".to_owned(),
             "host patterns" => "a host".to_owned(),
+            "times of the week" => "a time of the week".to_owned(),
+            "path patterns" => "a path pattern".to_owned(),
+            "regular expressions" => "a regular expression".to_owned(),
+            "fields" => "a field that a rule may change".to_owned(),
+            "names of fields" => "the name of a field that a rule may change".to_owned(),
+            "addresses of listeners" => "an address of a listener".to_owned(),
+            "media types" => "a media type".to_owned(),
+            "parameters" => "a parameter".to_owned(),
+            "methods" => "a method".to_owned(),
+            "tags" => "a tag".to_owned(),
             "file patterns" => "a file".to_owned(),
             form if form.contains(" or ") || form == "percent" => form.to_owned(),
             form => format!("a {form}"),
@@ -420,10 +440,30 @@ impl<T: Clone> Setting<T> {
             "file patterns" => "write it as conf.d/*.toml",
             form if form.ends_with("or a format") => "docs/logs.md lists the fields that may stand in braces",
             "networks" => "write it as 192.168.0.0/16 or 10.1.2.3",
-            "host patterns" => "write it as www.example.org or *.example.org",
+            "times of the week" => "write it as Mon-Fri 08:00-17:00, Sat,Sun or 22:00-06:00",
+            "path patterns" => "write it as /folder/**, /*.exe or /**/*.iso",
+            "rate" => "write it as 10/s, 600/m or 5000/h",
+            "fields" => {
+                "write it as Name: value; fields of the connection, of ranges and of conditions stay as they are"
+            }
+            "addresses of listeners" => "write it as 127.0.0.1:3128 or :3128",
+            "media types" => "write it as application/json or image/*",
+            "parameters" => "write it as name, name=value or name*",
+            "host patterns" => "write it as www.example.org, *.example.org (all names below) or .example.org (both)",
+            "bandwidth" => "write it as 500kB/s or 16Mbit/s, from 8bit/s to 100GB/s; B are bytes",
             _ => return None,
         };
         Some(hint.to_owned())
+    }
+}
+
+/// Why a text does not have this form, where its own parser says so.
+fn trouble_of(form: &str, text: &str) -> Option<String> {
+    match form {
+        "time zone" => Zone::find(text).err(),
+        "regular expressions" => Pattern::parse(text).err(),
+        form if form.ends_with("with placeholders") => Template::parse(text).err(),
+        _ => None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::application::ORIGIN_FORM;
 use super::setting::{Field, Setting};
-use super::{SiteOrigin, mirrors, url};
+use super::{SiteOrigin, url};
 use std::sync::Arc;
 
 /// A further origin of a site, which hooks may choose.
@@ -20,14 +20,7 @@ type OfRoute = Setting<SiteRoute>;
 pub static SITE_ROUTE: &[Setting<SiteRoute>] = &[
     OfRoute::new(
         "site.route.name",
-        Field::Text {
-            form: "name",
-            read: |r| r.name.clone(),
-            write: |r, text| {
-                text.clone_into(&mut r.name);
-                mirrors::is_name(text)
-            },
-        },
+        Field::Name(|r| &mut r.name),
     )
     .required()
     .about("The name by which hooks choose it (`req.route = \"NAME\"`), of letters, digits, `-`, `_` and `.`."),

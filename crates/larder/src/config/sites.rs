@@ -27,12 +27,17 @@ impl Sites {
         let mut sites = Sites::default();
         for (number, site) in list.iter().enumerate() {
             for pattern in &site.hosts {
-                let numbers = match pattern {
-                    HostPattern::Exact(host) => sites.exact.entry(host.as_str().into()).or_default(),
-                    HostPattern::Below(suffix) => sites.below.entry(suffix.clone()).or_default(),
-                    HostPattern::Any => &mut sites.any,
+                let (exact, below) = match pattern {
+                    HostPattern::Exact(host) => (Some(host.as_str()), None),
+                    HostPattern::Below(suffix) => (None, Some(suffix)),
+                    HostPattern::Tree(suffix) => (suffix.get(1..), Some(suffix)),
+                    HostPattern::Any => {
+                        sites.any.push(number);
+                        continue;
+                    }
                 };
-                numbers.push(number);
+                exact.into_iter().for_each(|host| sites.exact.entry(host.into()).or_default().push(number));
+                below.into_iter().for_each(|suffix| sites.below.entry(suffix.clone()).or_default().push(number));
             }
         }
         let resolved = list.iter().map(|site| resolved(&site.prefix)).collect();
@@ -165,6 +170,10 @@ mod tests {
             hooks: Vec::new(),
             hooked_by: None,
             routes: Vec::new(),
+            login: String::new(),
+            external: Vec::new(),
+            url_rewrite: String::new(),
+            store_id: String::new(),
             place: SourceLine::default(),
         }
     }
@@ -254,10 +263,11 @@ mod tests {
     }
 
     /// How precise a pattern is: among several that match, the greatest wins.
-    fn rank(pattern: &HostPattern) -> usize {
+    fn rank(pattern: &HostPattern, host: &larder_wire::Host) -> usize {
         match pattern {
             HostPattern::Exact(_) => usize::MAX,
-            HostPattern::Below(suffix) => suffix.len(),
+            HostPattern::Tree(suffix) if suffix.get(1..) == Some(host.as_str()) => usize::MAX,
+            HostPattern::Below(suffix) | HostPattern::Tree(suffix) => suffix.len(),
             HostPattern::Any => 0,
         }
     }
@@ -266,7 +276,7 @@ mod tests {
     fn found_by_hand<'a>(sites: &'a Sites, url: &Url) -> Option<&'a Site> {
         let precision = |site: &Site| {
             let hosts = site.hosts.iter().filter(|pattern| pattern.matches(&url.host));
-            hosts.map(|pattern| (rank(pattern), site.prefix.len())).max()
+            hosts.map(|pattern| (rank(pattern, &url.host), site.prefix.len())).max()
         };
         let all = sites.iter().filter(|site| under(site.prefix.as_bytes(), url.path.as_bytes()));
         all.filter_map(|site| Some((precision(site)?, site))).rev().max_by_key(|(rank, _)| *rank).map(|(_, site)| site)

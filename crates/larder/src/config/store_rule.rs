@@ -1,10 +1,10 @@
 //! One store rule: knowledge of things that are downloaded, as data. A rule matches requests by host, path, query and fields, and
 //! says under which key the answer is stored and how long it is fresh.
 
-use super::path_pattern::PathPattern;
 use super::{HostPattern, SourceLine};
 use crate::package_index::IndexFormat;
 use larder_cache::policy::RuleTerms;
+use larder_rules::PathPattern;
 use larder_wire::fields::trim;
 use larder_wire::{RequestHead, ResponseHead, Url};
 use std::fmt;

@@ -3,29 +3,40 @@
 //! The parser, the command-line flags, `larder config` and `docs/settings.md` all come from these tables, so
 //! that no setting exists without its documentation. The default is what [`Config::default`] has.
 
+mod mirror;
+mod origin;
+mod site;
+mod store_rule;
+
 use super::SiteOrigin;
 use super::application::ORIGIN_FORM;
+pub use super::bandwidth::BANDWIDTH;
+use super::forward::is_file_of_hooks;
+pub use super::helper::HELPER;
+pub use super::icap::ICAP;
+pub use super::list::LIST;
+pub use super::login::LOGIN;
+pub use super::parent::PARENT;
 pub use super::python::PYTHON;
 use super::setting::{Field, Setting, word};
 pub use super::site_route::SITE_ROUTE;
-use super::sites::is_prefix;
 use super::{
-    CacheMode, CertificateFiles, Config, DiskAdmission, FieldPattern, HostHeader, HostPattern, Listen, Log, LogFormat,
-    LogTo, Mirror, MirrorSetting, PRESETS, ParameterPattern, PathPattern, ResolverKind, Site, StoreRule, mirrors,
-    set_cookie_word, units, url,
+    CacheMode, CertificateFiles, Config, DiskAdmission, HostPattern, Listen, Log, LogFormat, LogTo, MirrorSetting,
+    PRESETS, ResolverKind, set_cookie_word, units, url,
 };
-use crate::package_index::IndexFormat;
 use larder_cache::policy::SetCookie;
-use larder_wire::{Host, Url};
+use larder_rules::network;
+use larder_wire::Host;
+pub use mirror::MIRROR;
+pub use origin::{ORIGIN, ORIGIN_CHECK, ORIGIN_EJECT, ORIGIN_HEDGE, ORIGIN_MEMBER, ORIGIN_RETRY};
+pub use site::SITE;
 use std::path::PathBuf;
 use std::sync::Arc;
+pub use store_rule::STORE_RULE;
 
 type Whole = Setting<Config>;
 type OfListen = Setting<Listen>;
 type OfTls = Setting<CertificateFiles>;
-type OfSite = Setting<Site>;
-type OfRule = Setting<StoreRule>;
-type OfMirror = Setting<Mirror>;
 
 const KB: u64 = 1 << 10;
 const MB: u64 = 1 << 20;
@@ -258,6 +269,26 @@ pub static SETTINGS: &[Setting<Config>] = &[
         push: |c, text| network(text).map(|net| c.access.destinations.push(net)).is_some(),
     })
     .about("Networks that clients of other machines may reach through the forward proxy although they are closed: loopback, link-local (where clouds have their metadata), multicast, reserved. Addresses are judged as they are connected to, whatever name led there. Clients of a listener of `127.0.0.1` and origins of sites need no such permission; Larder's own listeners and `admin` are out of reach for all."),
+    Whole::new("access.external", Field::Texts {
+        form: "names",
+        read: |c| c.access.external.clone(),
+        clear: |c| c.access.external.clear(),
+        push: |c, text| {
+            c.access.external.push(text.to_owned());
+            !text.is_empty()
+        },
+    })
+    .about("Helpers of `external_acl`, all of which have to permit a request through the forward proxy ([helpers.md](helpers.md))."),
+    Whole::new("access.login", Field::Text {
+            form: "name",
+            read: |c| c.access.login.clone(),
+            write: |c, text| {
+                text.clone_into(&mut c.access.login);
+                true
+            },
+        })
+    .default_words("none")
+    .about("The `[[login]]` that clients of the forward proxy and of a mirror need ([people.md](people.md)); they are answered 407 without it. A `larder run` needs none."),
     Whole::new("access.purge", Field::Texts {
         form: "networks",
         read: |c| c.access.purge.iter().map(ToString::to_string).collect(),
@@ -265,6 +296,33 @@ pub static SETTINGS: &[Setting<Config>] = &[
         push: |c, text| network(text).map(|net| c.access.purge.push(net)).is_some(),
     })
     .about("Client addresses that may use the method PURGE, on the URL of the request or, with `Surrogate-Key`, on tags; others are answered 403. An empty list leaves PURGE to the origins."),
+    Whole::new("neighbours.icp", Field::Text {
+        form: "ADDR:PORT or none",
+        read: |c| c.neighbours.icp.map_or("none".to_owned(), |address| address.to_string()),
+        write: |c, text| {
+            c.neighbours.icp = text.parse().ok();
+            text == "none" || c.neighbours.icp.is_some()
+        },
+    })
+    .at_restart()
+    .about("Where neighbouring caches may ask by ICP (RFC 2186; UDP, mostly port 3130) what is stored here: docs/neighbours.md."),
+    Whole::new("neighbours.htcp", Field::Text {
+        form: "ADDR:PORT or none",
+        read: |c| c.neighbours.htcp.map_or("none".to_owned(), |address| address.to_string()),
+        write: |c, text| {
+            c.neighbours.htcp = text.parse().ok();
+            text == "none" || c.neighbours.htcp.is_some()
+        },
+    })
+    .at_restart()
+    .about("As `neighbours.icp`, by HTCP (RFC 2756; UDP, mostly port 4827), which knows fields of requests and may purge (for addresses of `access.purge`)."),
+    Whole::new("neighbours.from", Field::Texts {
+        form: "networks",
+        read: |c| c.neighbours.from.iter().map(ToString::to_string).collect(),
+        clear: |c| c.neighbours.from.clear(),
+        push: |c, text| network(text).map(|net| c.neighbours.from.push(net)).is_some(),
+    })
+    .about("The neighbours. Datagrams from elsewhere get no answer. A hit is an offer: the request that follows it is judged as any other, so the neighbours have to be among `access.clients` too."),
     Whole::new("log.to", Field::Text {
         form: "stdout, stderr, syslog, none or a file",
         read: |c| c.log.as_ref().map_or("none".to_owned(), |log| log_to(&log.to)),
@@ -297,7 +355,7 @@ pub static SETTINGS: &[Setting<Config>] = &[
     Whole::new("records.requests_max", Field::Count(|c| &mut c.records.requests_max))
         .between(0, 1_000_000)
         .at_restart()
-        .about("How many of the last requests are kept to be explained (`larder explain`, the page), in memory, a few hundred bytes each and never more than 8 kB; all together never more than 1500 bytes for each that may be kept: of longer ones fewer are. With a `memory` of less than 80 MB one for each 20 kB of it; `0` keeps none. No field of a request or an answer is kept that may hold a secret."),
+        .about("How many of the last requests are kept to be explained (`larder explain`, the page), in memory, a few hundred bytes each and never more than 9 kB; all together never more than 1500 bytes for each that may be kept: of longer ones fewer are. With a `memory` of less than 80 MB one for each 20 kB of it; `0` keeps none. No field of a request or an answer is kept that may hold a secret."),
     Whole::new("records.hide_query", Field::Flag(|c| &mut c.records.hide_query))
         .at_restart()
         .about("Whether the values of queries are left out of what is kept: `?q=…`."),
@@ -336,6 +394,65 @@ pub static SETTINGS: &[Setting<Config>] = &[
         push: |c, text| HostPattern::parse(text).map(|host| c.intercept.pass.push(host)).is_some(),
     })
     .about("Hosts whose tunnels an intercepting listener never opens: `www.example.org`, `*.example.org` (all names below)."),
+    Whole::new("forward.direct", Field::Texts {
+        form: "host patterns and networks",
+        read: |c| c.forward_parents.direct.texts(),
+        clear: |c| c.forward_parents.direct.clear(),
+        push: |c, text| c.forward_parents.direct.push(text),
+    })
+    .about("Hosts that are asked without a parent: `*.corp.example`, `10.0.0.0/8`. Networks are for URLs with an address; names are not looked up. `localhost` and loopback addresses are always direct."),
+    Whole::new("forward.ftp", Field::Flag(|c| &mut c.forward_ftp))
+        .about("Whether clients of the forward proxy may ask for files and folders of FTP servers by `ftp://` URLs ([ftp.md](ftp.md))."),
+    Whole::new("forward.hooks", Field::Texts {
+        form: "files",
+        read: |c| c.forward.hooks.clone(),
+        clear: |c| c.forward.hooks.clear(),
+        push: |c, text| {
+            c.forward.hooks.push(text.to_owned());
+            is_file_of_hooks(text)
+        },
+    })
+    .about("Files in Python with hooks for requests of the forward proxy, those inside opened tunnels and of each `larder run` included (docs/python.md). They are imported in this order from the folder of the `[[python]]`."),
+    Whole::new("forward.parents", Field::Texts {
+        form: "names",
+        read: |c| c.forward_parents.names.clone(),
+        clear: |c| c.forward_parents.names.clear(),
+        push: |c, text| {
+            c.forward_parents.names.push(text.to_owned());
+            !text.is_empty()
+        },
+    })
+    .about("The `[[parent]]`s through which requests of the forward proxy go, tried in this order; nothing goes past them but to hosts of `forward.direct` ([neighbours.md](neighbours.md#parents))."),
+    Whole::new("forward.python", Field::Text {
+        form: "name",
+        read: |c| c.forward.python.clone(),
+        write: |c, text| {
+            text.clone_into(&mut c.forward.python);
+            true
+        },
+    })
+    .default_words("the only `[[python]]`, or its defaults")
+    .about("The `[[python]]` that runs these hooks."),
+    Whole::new("forward.store_id", Field::Text {
+            form: "name",
+            read: |c| c.forward_helpers.store_id.clone(),
+            write: |c, text| {
+                text.clone_into(&mut c.forward_helpers.store_id);
+                true
+            },
+        })
+    .default_words("none")
+    .about("The helper of `store_id` that says under which key answers to requests through the forward proxy are stored ([helpers.md](helpers.md))."),
+    Whole::new("forward.url_rewrite", Field::Text {
+            form: "name",
+            read: |c| c.forward_helpers.url_rewrite.clone(),
+            write: |c, text| {
+                text.clone_into(&mut c.forward_helpers.url_rewrite);
+                true
+            },
+        })
+    .default_words("none")
+    .about("The helper of `url_rewrite` that says which URL is asked for, or redirected to, in place of the one that a client of the forward proxy asked for ([helpers.md](helpers.md))."),
     Whole::new("upstream.connections_per_origin_max", Field::Count(|c| &mut c.upstream.connections_per_origin_max))
         .between(1, 1_000_000)
         .at_restart()
@@ -508,43 +625,6 @@ pub static LISTEN: &[Setting<Listen>] = &[
     .about("Names of this server by which clients may ask its mirror, beside addresses and `localhost`."),
 ];
 
-/// Settings of one `[[mirror]]`.
-pub static MIRROR: &[Setting<Mirror>] = &[
-    OfMirror::new(
-        "mirror.name",
-        Field::Text {
-            form: "name",
-            read: |m| m.name.clone(),
-            write: |m, text| {
-                text.clone_into(&mut m.name);
-                mirrors::is_name(text)
-            },
-        },
-    )
-    .required()
-    .about("The first segment of the paths that lead to it, of letters, digits, `-`, `_` and `.`: `/NAME/path`."),
-    OfMirror::new(
-        "mirror.origin",
-        Field::Text {
-            form: "URL",
-            read: |m| url::show(&m.origin),
-            write: |m, text| {
-                let origin = url::parse(text).map(SiteOrigin::new).map(Arc::new);
-                origin.map(|origin| m.origin = origin).is_some()
-            },
-        },
-    )
-    .required()
-    .about("Where these paths lead; a path in it is put before the rest of the request's path."),
-    OfMirror::new("mirror.registry", Field::Flag(|m| &mut m.registry)).about(
-        "Whether it is a container registry: `/v2/NAME/…`, `/v2/…?ns=NAME` and, for the first one, each other `/v2/…` lead to it; \
-         Larder itself gets tokens and follows redirects to blobs.",
-    ),
-    OfMirror::new("mirror.credentials", Field::Secret(|m| &mut m.credentials)).about(
-        "`user:password` for a registry, for all clients of this mirror. Write `${ENV:NAME}` or `${FILE:PATH}`.",
-    ),
-];
-
 /// Settings of one entry of `listen.tls`.
 pub static LISTEN_TLS: &[Setting<CertificateFiles>] = &[
     OfTls::new("listen.tls.chain", Field::Path(|t| &mut t.chain))
@@ -552,193 +632,6 @@ pub static LISTEN_TLS: &[Setting<CertificateFiles>] = &[
         .about("PEM file with the certificate and those above it. With several entries the client's SNI chooses, the first is for the rest."),
     OfTls::new("listen.tls.key", Field::Path(|t| &mut t.key)).required().about("PEM file with the private key."),
 ];
-
-/// Settings of one `[[site]]`.
-pub static SITE: &[Setting<Site>] = &[
-    OfSite::new(
-        "site.hosts",
-        Field::Texts {
-            form: "host patterns",
-            read: |s| s.hosts.iter().map(ToString::to_string).collect(),
-            clear: |s| s.hosts.clear(),
-            push: |s, text| HostPattern::parse(text).map(|host| s.hosts.push(host)).is_some(),
-        },
-    )
-    .required()
-    .about("Hosts of the site: `www.example.org`, `*.example.org` (all names below) or `*` (any)."),
-    OfSite::new(
-        "site.prefix",
-        Field::Text {
-            form: "path",
-            read: |s| s.prefix.clone(),
-            write: |s, text| {
-                s.prefix = text.to_owned();
-                is_prefix(text)
-            },
-        },
-    )
-    .default_words("`/`")
-    .about("Paths that begin so belong to the site, the longest prefix first. It is forwarded, not cut off. A path that some reader could find in another site's prefix (`//a`, `/%61`, `/x/../a`, …) is answered 400."),
-    OfSite::new(
-        "site.origin",
-        Field::Text {
-            form: ORIGIN_FORM,
-            read: |s| url::show(&s.origin),
-            write: |s, text| url::parse_origin(text).map(|origin| s.origin = Arc::new(SiteOrigin::new(origin))).is_some(),
-        },
-    )
-    .required()
-    .about("Where the site comes from; a path in it is put before the request's path. `http+unix:/run/app.sock` is a server behind a Unix socket; `wsgi:package.module:name` and `asgi:…` are applications in Python, which Larder runs itself (docs/python.md)."),
-    OfSite::new(
-        "site.host",
-        Field::Text {
-            form: "client or origin",
-            read: |s| s.host_header.as_str().to_owned(),
-            write: |s, text| {
-                let header = word(&[HostHeader::Client, HostHeader::Origin], HostHeader::as_str, text);
-                header.map(|header| s.host_header = header).is_some()
-            },
-        },
-    )
-    .default_words("`client`")
-    .about("The `Host` that the origin sees: the one the client asked for, or the authority of `origin`."),
-    OfSite::new(
-        "site.python",
-        Field::Text {
-            form: "name",
-            read: |s| s.python.clone(),
-            write: |s, text| {
-                text.clone_into(&mut s.python);
-                true
-            },
-        },
-    )
-    .default_words("the only `[[python]]`, or its defaults")
-    .about("The `[[python]]` that runs the application which `origin` names, and the hooks."),
-    OfSite::new(
-        "site.hooks",
-        Field::Texts {
-            form: "files",
-            read: |s| s.hooks.clone(),
-            clear: |s| s.hooks.clear(),
-            push: |s, text| {
-                s.hooks.push(text.to_owned());
-                text.ends_with(".py") && !text.contains([',', '#', '\n'])
-            },
-        },
-    )
-    .about("Files in Python with hooks, which may change requests, keys and lifetimes (docs/python.md). They are imported in this order from the folder of the `[[python]]`."),
-];
-
-/// The form of lists of query parameters.
-const PARAMETERS: &str = "parameter names";
-
-/// Settings of one `[[store_rule]]`.
-pub static STORE_RULE: &[Setting<StoreRule>] = &[
-    OfRule::new("store_rule.hosts", Field::Texts {
-        form: "host patterns",
-        read: |r| r.hosts.iter().map(ToString::to_string).collect(),
-        clear: |r| r.hosts.clear(),
-        push: |r, text| HostPattern::parse(text).map(|host| r.hosts.push(host)).is_some(),
-    })
-    .about("Hosts of the URL, as those of a site. Empty: any."),
-    OfRule::new("store_rule.paths", Field::Texts {
-        form: "path patterns",
-        read: |r| r.paths.iter().map(ToString::to_string).collect(),
-        clear: |r| r.paths.clear(),
-        push: |r, text| PathPattern::parse(text).map(|path| r.paths.push(path)).is_some(),
-    })
-    .about("Forms of the path, without the query: `/v2/**/blobs/sha256:{hex}`. `*` is any text within a segment, `**` any number of segments, `{digit}` a digit, `{hex}` a digest of 40 to 128 digits. Empty: any."),
-    OfRule::new("store_rule.query", Field::Texts {
-        form: PARAMETERS,
-        read: |r| r.query.iter().map(ToString::to_string).collect(),
-        clear: |r| r.query.clear(),
-        push: |r, text| ParameterPattern::parse(text).map(|name| r.query.push(name)).is_some(),
-    })
-    .about("Parameters that the query must have, all of them; `X-*` means a name that begins so."),
-    OfRule::new("store_rule.fields", Field::Texts {
-        form: "fields",
-        read: |r| r.fields.iter().map(ToString::to_string).collect(),
-        clear: |r| r.fields.clear(),
-        push: |r, text| FieldPattern::parse(text).map(|field| r.fields.push(field)).is_some(),
-    })
-    .about("Fields that the request must have, all of them: `Cargo-Protocol`, or with the beginning of a value, `Accept: application/vnd.pypi.simple.`."),
-    OfRule::new("store_rule.types", Field::Texts {
-        form: "media types",
-        read: |r| r.types.iter().map(ToString::to_string).collect(),
-        clear: |r| r.types.clear(),
-        push: |r, text| {
-            r.types.push(text.into());
-            !text.is_empty()
-        },
-    })
-    .about("Media types of the answer, for what the rule says of lifetimes; `image/*` means those that begin so, `none` an answer without one. Empty: any."),
-    OfRule::new("store_rule.same_tree", Field::Texts {
-        form: "origins",
-        read: |r| r.same_tree.iter().map(ToString::to_string).collect(),
-        clear: |r| r.same_tree.clear(),
-        push: |r, text| {
-            let origin = Url::parse(text).filter(|url| &*url.path == "/");
-            let is_of_one_scheme = |url: &Url| r.same_tree.first().is_none_or(|first| first.scheme == url.scheme);
-            origin.filter(is_of_one_scheme).map(|url| r.same_tree.push(url)).is_some()
-        },
-    })
-    .about("Origins whose paths are one tree, by your word, as those of mirrors: `[\"https://a.example\", \"https://b.example\"]`, two or more of one scheme. A response of any of them is stored under the first one and answers for all; each is fetched from the origin that was asked for. An origin that serves something wrong then serves it for all of them."),
-    OfRule::new("store_rule.drop_query", Field::Texts {
-        form: PARAMETERS,
-        read: |r| r.drop_query.iter().map(ToString::to_string).collect(),
-        clear: |r| r.drop_query.clear(),
-        push: |r, text| ParameterPattern::parse(text).map(|name| r.drop_query.push(name)).is_some(),
-    })
-    .about("Parameters that are left out of the key, by your word that the content does not depend on them: everybody who knows the rest of the URL gets it, also without a token that stands in them. Needs `hosts`."),
-    OfRule::new("store_rule.signed_query", Field::Texts {
-        form: PARAMETERS,
-        read: |r| r.signed_query.iter().map(ToString::to_string).collect(),
-        clear: |r| r.signed_query.clear(),
-        push: |r, text| ParameterPattern::parse(text).map(|name| r.signed_query.push(name)).is_some(),
-    })
-    .about("Parameters of a signature. They are left out of the key where a redirection through this Larder handed the URL out within a quarter of an hour, to a request that said nothing of who asks; the key then has the URL of the redirection."),
-    OfRule::new("store_rule.names_content", Field::Flag(|r| &mut r.names_content))
-        .about("The URL names its content (by a digest, a commit), so that it is the same whoever asks: a redirection from here counts for `signed_query` whatever credentials the request had."),
-    OfRule::new("store_rule.by_credential", Field::Flag(|r| &mut r.by_credential))
-        .about("An answer to a request with `Authorization`, and with no other field that may say who asks, is stored for that credential: for all who present the same one, and for nobody else. Needs `hosts`. The word of the origin (`no-store`, `private`, lifetimes) and other rules count as for a request without credentials. A credential that its origin takes back gets what is stored until that is stale."),
-    OfRule::new("store_rule.any_age", Field::Flag(|r| &mut r.any_age))
-        .about("`max-age` and `min-fresh` of the request do not count: for tools that send `max-age=0` by habit. Its `no-cache` counts."),
-    OfRule::new("store_rule.drop_no_cache", Field::Flag(|r| &mut r.drop_no_cache))
-        .about("`no-cache` and `no-store` of a GET or HEAD, and `Pragma` beside them, are taken off it, unless a field of it may say who asks: for tools that send them each time, by habit, for files that never change. RFC 9111 section 5.2.1 gives both to the client, so this is your word against his; `max-age=0` still has a stored answer validated. Of the rules about lifetimes, the first that matches decides this too."),
-    OfRule::new("store_rule.index", Field::Text {
-        form: "`python`, `npm`, `cargo`, `apt` or `none`",
-        read: |r| r.index.map_or("none".to_owned(), |format| format.as_str().to_owned()),
-        write: |r, text| {
-            r.index = IndexFormat::parse(text);
-            r.index.is_some() || text == "none"
-        },
-    })
-    .about("The answer is an index of packages in this format. Files that the client asks for within a quarter of an hour are held against the digests that the index names for them: see the page on presets."),
-    OfRule::new("store_rule.lifetime", Field::TimeOrNone(|r| &mut r.lifetime))
-        .between(0, 3_650 * DAY)
-        .about("How long a 200 or 206 is fresh whose origin does not say how long. Like `lifetime_min` only for requests that say nothing of who asks, and never against `no-store`, `private` or `no-cache`."),
-    OfRule::new("store_rule.lifetime_min", Field::TimeOrNone(|r| &mut r.lifetime_min))
-        .between(0, 3_650 * DAY)
-        .about("How long a 200 or 206 is fresh at least, whatever `max-age` or `Expires` say: for what never changes."),
-    OfRule::new("store_rule.stale_while_revalidate", Field::TimeOrNone(|r| &mut r.stale_while_revalidate))
-        .between(0, 3_650 * DAY)
-        .about("For how long past its lifetime it is served while it is validated, where the origin does not say it."),
-    OfRule::new("store_rule.stale_if_error", Field::TimeOrNone(|r| &mut r.stale_if_error))
-        .between(0, 3_650 * DAY)
-        .about("For how long past its lifetime it stands in for an error, where the origin does not say it."),
-    OfRule::new("store_rule.keep_redirects", Field::Flag(|r| &mut r.keep_redirects))
-        .about("Redirections without a lifetime are stored for the time when their origin is out of reach (`larder run --offline`); while it is not, it is asked each time."),
-    OfRule::new("store_rule.keep_heads", Field::Flag(|r| &mut r.keep_heads))
-        .about("The answer 200 to a HEAD is stored for later ones, where nothing is stored for a GET: for tools that ask so which content a name has, and get the content by another URL."),
-    OfRule::new("store_rule.never_html", Field::Flag(|r| &mut r.never_html))
-        .about("The URL is that of a file or an index and never has HTML. A page that comes over plain HTTP in its place, as from a network that wants a login first (a captive portal), is passed on and not stored; a `larder run` gets what is stored instead."),
-];
-
-/// A network, or an address for a network of one.
-fn network(text: &str) -> Option<ipnet::IpNet> {
-    text.parse().ok().or_else(|| text.parse::<std::net::IpAddr>().ok().map(ipnet::IpNet::from))
-}
 
 const SYSLOG: &str = "/dev/log";
 

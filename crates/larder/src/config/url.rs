@@ -1,6 +1,6 @@
 //! The URL of an origin, as a person writes it into the configuration.
 
-use super::application::{Application, SOCKET};
+use super::application::{Application, ORIGIN_GROUP, SOCKET};
 use larder_wire::{Host, Scheme, Url};
 use std::fmt;
 use std::ops::Deref;
@@ -46,8 +46,11 @@ impl fmt::Display for SiteOrigin {
 }
 
 /// The origin of a site: a URL as [`parse`] reads it, `http+unix:/run/app.sock` for a server behind a Unix socket, or an
-/// application in Python that this server runs (`wsgi:package.module:name`, `asgi:…`).
+/// application in Python that this server runs (`wsgi:package.module:name`, `asgi:…`), or the name of a group.
 pub fn parse_origin(text: &str) -> Option<Url> {
+    if is_group_name(text) {
+        return Some(local(&format!("{ORIGIN_GROUP}{text}")));
+    }
     if let Some(socket) = text.strip_prefix("http+unix:") {
         return is_socket_path(socket).then(|| local(&format!("{SOCKET}{socket}")));
     }
@@ -55,6 +58,25 @@ pub fn parse_origin(text: &str) -> Option<Url> {
         Some(_) => Some(local(text)),
         None => parse(text),
     }
+}
+
+/// A member of a group: a URL without a path, or a server behind a Unix socket.
+pub fn parse_member(text: &str) -> Option<Url> {
+    match text.starts_with("http+unix:") {
+        true => parse_origin(text),
+        false => parse(text).filter(|url| &*url.path == "/"),
+    }
+}
+
+/// Whether a group can have this name: one that is no URL, no application and no number.
+pub fn is_group_name(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    text.len() <= 64 && text.starts_with(|first: char| first.is_ascii_alphabetic()) && text.bytes().all(is_plain)
+}
+
+/// The name of the group that an origin is.
+pub fn group_name(host: &Host) -> Option<&str> {
+    host.as_str().strip_prefix(ORIGIN_GROUP).filter(|_| host.is_local())
 }
 
 /// The path of the Unix socket that an origin is behind.
@@ -102,9 +124,10 @@ pub fn parse(text: &str) -> Option<Url> {
 /// How the configuration names an origin of this machine that is no host: a socket or an application.
 pub fn show_local(host: &Host) -> Option<String> {
     let name = Some(host.as_str()).filter(|_| host.is_local())?;
-    Some(match name.strip_prefix(SOCKET) {
-        Some(_) => format!("http+{name}"),
-        None => name.split('#').next().unwrap_or(name).to_owned(),
+    Some(match (name.strip_prefix(SOCKET), name.strip_prefix(ORIGIN_GROUP)) {
+        (Some(_), _) => format!("http+{name}"),
+        (_, Some(group)) => group.to_owned(),
+        (None, None) => name.split('#').next().unwrap_or(name).to_owned(),
     })
 }
 
@@ -146,7 +169,9 @@ mod tests {
 
     #[test]
     fn origins_on_this_machine() {
-        for text in ["http+unix:/run/app.sock", "wsgi:bbs.app:application", "asgi:app", "wsgi:site.wsgi:make_app()"] {
+        for text in
+            ["http+unix:/run/app.sock", "wsgi:bbs.app:application", "asgi:app", "wsgi:site.wsgi:make_app()", "app-1.eu"]
+        {
             let url = parse_origin(text).unwrap_or_else(|| panic!("{text}"));
             assert_eq!(show(&url), text);
             assert_eq!(SiteOrigin::new(url.clone()).to_string(), text);
@@ -176,6 +201,10 @@ mod tests {
             "wsgi:a#b",
             "wsgi:a:b()()",
             "wsgi:1a",
+            "1app",
+            "10.0.0.5",
+            "app/x",
+            "app:80",
         ] {
             assert_eq!(parse_origin(text), None, "{text}");
         }

@@ -3,15 +3,20 @@
 
 use super::Admin;
 use super::api::{self, OfOrigin};
+use super::origins::{self, OfGroup, OfMember, Origins};
 use super::proc_files::resident_bytes;
-use super::scripts;
+use super::{icap, lists, scripts};
 use crate::diagnostics;
+use crate::helper::PoolCounts;
+use crate::lists::ListState;
 use crate::mount::{MountCounts, MountState};
-use crate::record::{BOUNDS_MICROS, OutcomeSums};
+use crate::record::{BOUNDS_MICROS, IcapDid, OutcomeSums};
 use crate::trace::Counts;
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::ops::AddAssign;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One metric.
@@ -29,6 +34,7 @@ pub struct Family {
 struct Samples {
     name: &'static str,
     out: String,
+    origins: OnceCell<Rc<Origins>>,
 }
 
 impl Samples {
@@ -63,6 +69,40 @@ impl Samples {
     fn applications<V: Display + Default + AddAssign>(&mut self, admin: &Admin, value: impl Fn(&MountState) -> V) {
         for (name, sum) in by_application(admin, value) {
             self.labelled("application", &name, sum);
+        }
+    }
+
+    fn lists(&mut self, admin: &Admin, value: impl Fn(&ListState) -> Option<u64>) {
+        for state in admin.common.lists.states() {
+            if let Some(value) = value(&state) {
+                self.labelled("list", &state.name, value);
+            }
+        }
+    }
+
+    /// The groups of origins, asked for once: each report takes the lock under which members are chosen.
+    fn of_origins(&self, admin: &Admin) -> Rc<Origins> {
+        Rc::clone(self.origins.get_or_init(|| Rc::new(origins::all(admin))))
+    }
+
+    fn groups(&mut self, admin: &Admin, value: fn(&OfGroup) -> u64) {
+        for group in &self.of_origins(admin).groups {
+            self.labelled("group", &group.name, value(group));
+        }
+    }
+
+    fn members(&mut self, admin: &Admin, value: fn(&OfMember) -> f64) {
+        for group in &self.of_origins(admin).groups {
+            for member in &group.members {
+                let (of, name) = (escape(&group.name), escape(&member.name));
+                let _ = writeln!(self.out, "{}{{group=\"{of}\",member=\"{name}\"}} {}", self.name, value(member));
+            }
+        }
+    }
+
+    fn helpers(&mut self, admin: &Admin, value: fn(&PoolCounts) -> u64) {
+        for pool in admin.common.people.helpers.all() {
+            self.labelled("helper", &pool.config().name, value(&pool.counts));
         }
     }
 
@@ -133,6 +173,35 @@ pub static FAMILIES: &[Family] = &[
             samples.labelled("outcome", sums.class, sums.requests());
         }
     }),
+    counter(
+        "larder_logins_total",
+        "Credentials that were checked and right or wrong, and requests that were refused because their client had failed too often (limited).",
+        |admin, samples| {
+            let counts = &admin.common.people.counts;
+            for (result, count) in [("right", &counts.right), ("wrong", &counts.wrong), ("limited", &counts.limited)] {
+                samples.labelled("result", result, count.load(Ordering::Relaxed));
+            }
+        },
+    ),
+    counter("larder_helper_questions_total", "Questions that helpers were asked.", |admin, samples| {
+        samples.helpers(admin, |counts| counts.asked.load(Ordering::Relaxed));
+    }),
+    counter(
+        "larder_helper_remembered_total",
+        "Questions to helpers whose answers were remembered.",
+        |admin, samples| {
+            samples.helpers(admin, |counts| counts.remembered.load(Ordering::Relaxed));
+        },
+    ),
+    counter("larder_helper_failures_total", "Questions that helpers have not answered.", |admin, samples| {
+        samples.helpers(admin, |counts| counts.failed.load(Ordering::Relaxed));
+    }),
+    counter("larder_helper_processes_started_total", "Processes of helpers started.", |admin, samples| {
+        samples.helpers(admin, |counts| counts.started.load(Ordering::Relaxed));
+    }),
+    gauge("larder_helper_processes", "Processes of helpers.", |admin, samples| {
+        samples.helpers(admin, |counts| counts.running.load(Ordering::Relaxed) as u64);
+    }),
     counter("larder_misses_total", "Requests for which an origin was asked, by cause.", |admin, samples| {
         for (cause, many) in admin.common.counters.measures.by_cause() {
             samples.labelled("cause", cause, many);
@@ -151,6 +220,12 @@ pub static FAMILIES: &[Family] = &[
             admin.common.counters.measures.by_outcome().iter().for_each(|sums| samples.histogram(sums));
         },
     },
+    counter(
+        "larder_bandwidth_waits_total",
+        "Pieces of answers and tunnels that waited under a limit of bandwidth.",
+        count!(bandwidth_waits),
+    ),
+    counter("larder_rule_denials_total", "Requests that a rule refused.", count!(rule_denials)),
     counter(
         "larder_malformed_requests_total",
         "Requests refused because their bytes were no proper HTTP.",
@@ -246,6 +321,73 @@ pub static FAMILIES: &[Family] = &[
         "Attempts to open a connection to an origin that failed.",
         |admin, samples| samples.origins(admin, |origin| origin.failed),
     ),
+    gauge(
+        "larder_origin_member_up",
+        "1 for a member of a group that gets requests, its share in its slow start, else 0.",
+        |admin, samples| {
+            samples.members(admin, |member| match member.state.as_str() {
+                "up" | "slow-start" | "suspect" => member.share,
+                _ => 0.0,
+            });
+        },
+    ),
+    gauge("larder_origin_member_requests_under_way", "Requests under way at a member of a group.", |admin, samples| {
+        samples.members(admin, |member| member.under_way as f64);
+    }),
+    gauge(
+        "larder_origin_member_response_seconds",
+        "The moving average of a member's time from a request to the head of the answer; 0 before the first.",
+        |admin, samples| {
+            samples.members(admin, |member| member.response_micros.map_or(0.0, |micros| micros as f64 / 1e6))
+        },
+    ),
+    counter(
+        "larder_origin_member_requests_total",
+        "Requests that were sent to a member of a group.",
+        |admin, samples| {
+            samples.members(admin, |member| member.requests as f64);
+        },
+    ),
+    counter("larder_origin_member_failures_total", "Requests to a member of a group that failed.", |admin, samples| {
+        samples.members(admin, |member| member.failures as f64);
+    }),
+    counter("larder_origin_member_ejections_total", "Ejections of a member of a group.", |admin, samples| {
+        samples.members(admin, |member| member.ejections as f64);
+    }),
+    counter(
+        "larder_origin_member_ejections_spared_total",
+        "Failures for which a member was not ejected because too many others are.",
+        |admin, samples| {
+            samples.members(admin, |member| member.ejections_spared as f64);
+        },
+    ),
+    counter("larder_origin_member_checks_failed_total", "Active checks of a member that failed.", |admin, samples| {
+        samples.members(admin, |member| member.checks_failed as f64);
+    }),
+    counter(
+        "larder_origin_group_requests_total",
+        "Requests to a group of origins, without further tries and hedges.",
+        |admin, samples| {
+            samples.groups(admin, |group| group.requests);
+        },
+    ),
+    counter(
+        "larder_origin_group_retries_total",
+        "Further tries of requests to a group that failed.",
+        |admin, samples| {
+            samples.groups(admin, |group| group.retries);
+        },
+    ),
+    counter("larder_origin_group_hedges_total", "Second requests to a group beside late ones.", |admin, samples| {
+        samples.groups(admin, |group| group.hedges);
+    }),
+    counter(
+        "larder_origin_group_refused_total",
+        "Requests to a group for which no member could be asked.",
+        |admin, samples| {
+            samples.groups(admin, |group| group.refused);
+        },
+    ),
     gauge("larder_script_processes", "Processes that serve an application in Python.", |admin, samples| {
         samples.applications(admin, |state| state.processes().len());
     }),
@@ -303,6 +445,60 @@ pub static FAMILIES: &[Family] = &[
         "User and system time of the processes that serve an application, and of those that have ended, as last looked at.",
         |admin, samples| samples.applications(admin, |state| admin.script_cpu.of(state).as_secs_f64()),
     ),
+    gauge("larder_list_entries", "Entries of a list that is in force.", |admin, samples| {
+        samples.lists(admin, |state| state.is_loaded.then_some(state.entries));
+    }),
+    gauge(
+        "larder_list_age_seconds",
+        "Seconds since the source of a list was last found to be as it is in force.",
+        |admin, samples| samples.lists(admin, lists::age),
+    ),
+    gauge("larder_list_memory_bytes", "Memory of a list.", |admin, samples| {
+        samples.lists(admin, |state| Some(state.memory_bytes as u64));
+    }),
+    counter("larder_list_looks_total", "Looks at the source of a list.", |admin, samples| {
+        samples.lists(admin, |state| Some(state.looks));
+    }),
+    counter("larder_list_failures_total", "Looks at the source of a list that failed.", |admin, samples| {
+        samples.lists(admin, |state| Some(state.failures));
+    }),
+    counter(
+        "larder_list_changes_total",
+        "Looks at the source of a list that brought another content.",
+        |admin, samples| {
+            samples.lists(admin, |state| Some(state.changes));
+        },
+    ),
+    counter("larder_icap_messages_total", "Messages by ICAP service and result.", |admin, samples| {
+        for service in icap::all(admin) {
+            for did in IcapDid::ALL {
+                let (family, name) = (samples.name, escape(&service.settings.name));
+                let (result, many) = (did.as_str(), service.counts.of(did));
+                let _ = writeln!(samples.out, "{family}{{service=\"{name}\",result=\"{result}\"}} {many}");
+            }
+        }
+    }),
+    counter("larder_icap_wait_seconds_total", "Time that messages waited for an ICAP service.", |admin, samples| {
+        for service in icap::all(admin) {
+            samples.labelled("service", &service.settings.name, icap::seconds(&service));
+        }
+    }),
+    gauge("larder_icap_connections", "Open connections to an ICAP service.", |admin, samples| {
+        for service in icap::all(admin) {
+            let open = service.servers.iter().map(|server| server.report()).map(|report| report.busy + report.idle);
+            samples.labelled("service", &service.settings.name, open.sum::<usize>());
+        }
+    }),
+    gauge(
+        "larder_icap_servers_resting",
+        "Servers of an ICAP service that failed and are not asked for a while.",
+        |admin, samples| {
+            for service in icap::all(admin) {
+                let resting = service.servers.iter().filter(|server| server.report().rests.is_some()).count();
+                samples.labelled("service", &service.settings.name, resting);
+            }
+        },
+    ),
     counter(
         "larder_log_lines_dropped_total",
         "Lines of the access log that were lost: too slow a sink, a full disk, nobody who reads.",
@@ -322,6 +518,8 @@ pub static FAMILIES: &[Family] = &[
             samples.labelled("thread", "worker", admin.common.worker_restarts.load(Ordering::Relaxed));
             samples.labelled("thread", "control", admin.control_restarts.load(Ordering::Relaxed));
             samples.labelled("thread", "log", admin.common.log.restarts());
+            samples.labelled("thread", "neighbours", admin.neighbours.restarts.load(Ordering::Relaxed));
+            samples.labelled("thread", "lists", admin.list_keeper.restarts());
             let traces = admin.common.traces.as_ref().map_or(0, |it| it.counts().restarts.load(Ordering::Relaxed));
             samples.labelled("thread", "traces", traces);
             samples.labelled(
@@ -348,6 +546,24 @@ pub static FAMILIES: &[Family] = &[
         samples.labelled("result", "done", admin.reloads.done.load(Ordering::Relaxed));
         samples.labelled("result", "refused", admin.reloads.refused.load(Ordering::Relaxed));
     }),
+    counter(
+        "larder_neighbour_questions_total",
+        "Datagrams of neighbouring caches (ICP, HTCP), by answer.",
+        |admin, samples| {
+            let counts = &admin.neighbours;
+            for (answer, count) in [
+                ("hit", &counts.hits),
+                ("miss", &counts.misses),
+                ("denied", &counts.denied),
+                ("cleared", &counts.cleared),
+                ("unread", &counts.unread),
+                ("late", &counts.late),
+                ("stranger", &counts.strangers),
+            ] {
+                samples.labelled("answer", answer, count.load(Ordering::Relaxed));
+            }
+        },
+    ),
     gauge("process_resident_memory_bytes", "Memory of the process.", |_, samples| {
         if let Some(bytes) = resident_bytes(None) {
             samples.one(bytes);
@@ -367,7 +583,7 @@ pub static FAMILIES: &[Family] = &[
 
 /// All metrics as they are now.
 pub(super) fn text(admin: &Admin) -> String {
-    let mut samples = Samples { name: "", out: String::with_capacity(32 * 1024) };
+    let mut samples = Samples { name: "", out: String::with_capacity(32 * 1024), origins: OnceCell::new() };
     for family in FAMILIES {
         let Family { name, kind, about, .. } = family;
         let _ = writeln!(samples.out, "# HELP {name} {about}\n# TYPE {name} {kind}");

@@ -9,7 +9,10 @@ mod events;
 mod guard;
 mod history;
 mod hot;
+mod icap;
+mod lists;
 mod metrics;
+mod origins;
 mod page;
 mod proc_files;
 mod pulse;
@@ -19,7 +22,10 @@ mod squid;
 
 pub use history::History;
 pub use hot::{Hot, Row};
+pub use icap::{IcapServices, OfServer, OfService};
+pub use lists::{Judged, ListsShown, OfList};
 pub use metrics::{FAMILIES, Family, markdown as metrics_reference};
+pub use origins::{OfGroup, OfMember, Origins};
 pub use pulse::{Now, Pulse, Second, Window};
 pub use scripts::{OfApplication, OfCounts, OfFailure, OfLoad, OfProcess, Scripts};
 pub use squid::page as squid_page;
@@ -512,7 +518,25 @@ pub static ROUTES: &[Route] = &[
         None => Reply::text(404, "there is no disk store: `disk` is 0"),
     }),
     Route::reads("/config", |admin, _| Reply::json(200, &api::settings(admin))),
+    Route::reads("/icap", |admin, _| icap::list(admin)),
     Route::from_disk("/scripts", scripts::list),
+    Route::reads("/lists", |admin, _| lists::all(admin)),
+    Route::from_disk("/lists/test", lists::test),
+    Route {
+        method: "POST",
+        path: "/lists/refresh",
+        changes: true,
+        socket_only: false,
+        answer: Answering::FromDisk(lists::refresh),
+    },
+    Route::from_disk("/origins", origins::list),
+    Route {
+        method: "POST",
+        path: "/origins/member",
+        changes: true,
+        socket_only: false,
+        answer: Answering::FromDisk(origins::change),
+    },
     Route::waits("/requests", Answering::Requests),
     Route::waits("/requests/*", Answering::Request),
     Route::waits("/explain", Answering::Explain),

@@ -131,7 +131,9 @@ pub(super) async fn ahead(admin: &Arc<Admin>, query: &str) -> Reply {
     match asking(query) {
         Ok(asking) => {
             let common = &admin.common;
+            let lists = common.lists.live().value();
             let of_server = OfServer {
+                lists: Some(&lists),
                 via_name: Some(&*common.via_name),
                 handed_out: Some(&common.handed_out),
                 credentials: Some(&common.credential_secret),

@@ -9,12 +9,16 @@ use crate::clock::Carried;
 use crate::config::{Config, TextsLogged};
 use crate::credential_secret::CredentialSecret;
 use crate::handed_out::HandedOut;
-use crate::hook::HookLines;
+use crate::hook::{HookLines, HookedVerdict};
+use crate::icap::Services;
 use crate::listener::Listener;
+use crate::lists::{ListSet, Lists};
 use crate::live::{self, Held, Live};
 use crate::log::{AccessLog, Lines};
 use crate::package_index::IndexDigests;
 use crate::page::Page;
+use crate::people::{ConnectionLogin, People, User};
+use crate::rates::Rates;
 use crate::reach::{Asker, OwnAddresses, Reach};
 use crate::record::{Names, Number, Query, Readers, Record, Run};
 use crate::tally::{Counters, Tally};
@@ -25,9 +29,11 @@ use crate::upstream::Upstreams;
 use bytes::Bytes;
 use larder_cache::cache::Cache;
 use larder_cache::policy;
+use larder_rules::Matched;
+use larder_rules::memo::PathMemo;
 use larder_wire::date::Stamp;
 use larder_wire::{Host, RequestHead, Scheme, Version};
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -46,6 +52,8 @@ pub struct Common {
     pub live: Live<Config>,
     /// Addresses on which this server listens, those of `larder run` and of the admin side included.
     pub own_addresses: Live<OwnAddresses>,
+    /// Lists of hosts, URLs and networks. Workers read them by [`Env::lists`].
+    pub lists: Arc<Lists>,
     /// The store.
     pub cache: Arc<Cache>,
     /// The caching rules for sites: a site is close to its origin, so `CDN-Cache-Control` is meant for it.
@@ -58,8 +66,14 @@ pub struct Common {
     pub index_digests: Arc<IndexDigests>,
     /// The secret for keys by credential.
     pub credential_secret: CredentialSecret,
+    /// Requests counted by rules with a rate.
+    pub rates: Rates,
+    /// Logins and helpers.
+    pub people: People,
     /// Tokens of container registries.
     pub tokens: Tokens,
+    /// Services of ICAP.
+    pub icap: Services,
     /// Counters since the start.
     pub counters: Counters,
     /// Turns numbers of requests into names and back.
@@ -86,13 +100,17 @@ impl Common {
     pub fn new(config: Config, cache: Arc<Cache>, policies: Policies, log: AccessLog, via_name: String) -> Common {
         Common {
             live: Live::new(config.clone()),
+            icap: Services::new(Arc::clone(&cache), config.store.clone()),
             own_addresses: Live::new(OwnAddresses::default()),
+            lists: Arc::default(),
             cache,
             site_policy: policies.site,
             run_policy: policies.run,
             handed_out: HandedOut::default(),
             index_digests: Arc::default(),
             credential_secret: CredentialSecret::new(config.store.clone()),
+            rates: Rates::default(),
+            people: People::default(),
             tokens: Tokens::default(),
             counters: Counters::default(),
             names: Names::default(),
@@ -175,8 +193,15 @@ pub struct Env {
     pub tally: Tally,
     /// Room for the pieces of a body; empty between deliveries.
     pub pieces: RefCell<Vec<Bytes>>,
+    /// Verdicts of the table of rules, by path.
+    pub rule_paths: RefCell<PathMemo<Matched>>,
+    /// Verdicts that depended on hooks, by path.
+    pub hooked_paths: RefCell<PathMemo<Rc<HookedVerdict>>>,
+    /// The hasher for the contexts of these verdicts.
+    pub rule_contexts: RandomState,
     settings: live::Copy<Config>,
     own_addresses: live::Copy<OwnAddresses>,
+    lists: live::Copy<ListSet>,
     /// Connections to processes of hooks, and decisions that are remembered.
     pub hooks: HookLines,
 }
@@ -194,9 +219,13 @@ impl Env {
             clock: Carried::default(),
             tally,
             pieces: RefCell::default(),
+            rule_paths: RefCell::new(PathMemo::new(RandomState::new().hash_one("paths"))),
+            hooked_paths: RefCell::new(PathMemo::new(RandomState::new().hash_one("hooked"))),
+            rule_contexts: RandomState::new(),
             settings: live::Copy::default(),
             hooks: HookLines::default(),
             own_addresses: live::Copy::default(),
+            lists: live::Copy::default(),
             common,
         })
     }
@@ -219,6 +248,16 @@ impl Env {
     /// The edition of the addresses that [`Env::own_addresses`] gave last.
     pub fn own_addresses_edition(&self) -> u64 {
         self.own_addresses.edition()
+    }
+
+    /// The lists in force.
+    pub fn lists(&self) -> Rc<Held<ListSet>> {
+        self.lists.of(self.common.lists.live())
+    }
+
+    /// The edition of the lists that [`Env::lists`] gave last: a memo of a judgement by lists holds for this one alone.
+    pub fn lists_edition(&self) -> u64 {
+        self.lists.edition()
     }
 
     /// Which addresses a request may connect to. `asker` is `None` for an origin of the configuration.
@@ -289,4 +328,13 @@ pub struct PeerFacts {
     pub scheme: Scheme,
     /// The host and port of the CONNECT inside which the connection was opened.
     pub inside: Option<(Host, u16)>,
+    /// The user who opened that tunnel, and the login of the connection for schemes that authenticate connections; empty for nearly all.
+    pub login: OnceCell<Arc<ConnectionLogin>>,
+}
+
+impl PeerFacts {
+    /// The user who opened the tunnel inside which the connection is.
+    pub fn tunnel_user(&self) -> Option<&Arc<User>> {
+        self.login.get()?.tunnel_user()
+    }
 }

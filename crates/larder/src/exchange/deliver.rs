@@ -3,15 +3,17 @@
 //! Stored responses, those of a fetch that is followed and those that are passed on come through the same code; only the
 //! source of the [`Reader`] and the outcome in the record differ.
 
+use super::pace::Pace;
 use super::presence::Presence;
 use super::stream::{AnswerBody, AnswerFields, AnswerHead, BodyEnd, CacheStatus, ClientStream, Dynamic};
 use super::upload::Upload;
 use crate::env::Env;
 use crate::fetch::Refill;
-use crate::page::Page;
+use crate::page::{self, Page, ScriptPage};
 use crate::reach;
 use crate::record::{Cause, Id, Outcome, Record};
-use crate::rules;
+use crate::rules::{self, Limited};
+use crate::upstream::UpstreamFaultKind;
 use bytes::Bytes;
 use larder_cache::cache::{Tier, Whole};
 use larder_cache::entry::{Failure, Reader, Stop};
@@ -21,6 +23,7 @@ use larder_wire::date::Stamp;
 use larder_wire::range::{self, ContentRange};
 use larder_wire::{Fields, Method, RequestHead, ResponseHead};
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -43,6 +46,25 @@ pub enum AnswerSource {
     },
 }
 
+/// Beside the answer itself, all that its delivery depends on.
+#[derive(Default)]
+pub struct Manner<'a> {
+    /// The names of fields that hooks gave the answer.
+    pub given: &'a [String],
+    /// The limits of bandwidth under which it is sent.
+    pub limits: Option<Rc<[Limited]>>,
+}
+
+impl Manner<'_> {
+    /// The pace of an answer that came about so.
+    fn pace(&self, env: &Rc<Env>, outcome: Outcome, reader: &Reader) -> Option<Pace> {
+        let limits = self.limits.as_ref()?;
+        // A body that was still on its way comes over the line to the origins, whoever asked first.
+        let is_hit = outcome.is_from_store() && !reader.began_incomplete();
+        if is_hit { Pace::of_hit(env, limits) } else { Pace::under(env, limits) }
+    }
+}
+
 /// How the delivery of an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
@@ -62,11 +84,11 @@ const READ_BYTES: u64 = 256 * 1024;
 /// How many are asked of it later, when the client takes them as fast as they are written.
 const READ_BYTES_MAX: u64 = 1024 * 1024;
 
-/// Answers one request. `given` has the names of fields that hooks gave the answer.
+/// Answers one request.
 pub async fn deliver<S: ClientStream>(
     stream: &mut S,
     request: &RequestHead,
-    (answer, given): (AnswerSource, &[String]),
+    (answer, manner): (AnswerSource, Manner<'_>),
     upload: &mut Option<Upload>,
     record: &mut Record,
 ) -> Ended {
@@ -75,14 +97,21 @@ pub async fn deliver<S: ClientStream>(
         AnswerSource::Entry { reader, stored, outcome, verbatim, refill } => {
             let name = name(stream.env(), record);
             let now = record.stamp();
-            let delivery = Delivery { request, stored: &stored, outcome, verbatim, given, now, name };
+            let pace = manner.pace(stream.env(), outcome, &reader);
+            let delivery = Delivery { request, stored: &stored, outcome, verbatim, given: manner.given, now, name };
             record.status = stored.head.status;
             record.outcome = outcome;
             record.not_stored = stored.not_stored().map(|why| why.as_str());
             record.typed(&stored.head);
-            let mut source = Source { reader, refill };
+            if pace.is_some() {
+                reader.hold_back();
+            }
+            let mut source = Source { reader, refill, pace };
             let ended = deliver_entry(stream, delivery, &mut source, upload, record).await;
-            if record.complete {
+            if let Some(pace) = &source.pace {
+                record.note_waited(pace.waited());
+            }
+            if record.complete && source.pace.is_none() {
                 source.fetch_rest();
             }
             ended
@@ -134,6 +163,8 @@ fn name(env: &Env, record: &Record) -> Option<Id> {
 struct Source {
     reader: Reader,
     refill: Option<Box<Refill>>,
+    /// Where the client gets it at a limited pace.
+    pace: Option<Pace>,
 }
 
 impl Source {
@@ -291,6 +322,11 @@ pub fn failed(failure: &Failure, record: &mut Record) -> Page {
     if failure.word == reach::REFUSED {
         return rules::out_of_reach();
     }
+    if failure.word == UpstreamFaultKind::Icap.as_str() {
+        let what = format!("The answer can't be had: {}.", failure.detail);
+        let remedy = "Try again in a moment, or tell the administrator of this cache.";
+        return Page::new(failure.status, failure.word, what, remedy);
+    }
     let remedy = "The cache itself is well. Try again, or ask the administrator of the origin.";
     let what = format!("The origin gave no usable answer: {}.", failure.detail);
     Page::new(failure.status, failure.word, what, remedy)
@@ -374,7 +410,7 @@ async fn send_range<S: ClientStream>(
     upload: &mut Option<Upload>,
     record: &mut Record,
 ) -> Result<(), Broke> {
-    let (mut at, mut step) = (range.start, READ_BYTES);
+    let (mut at, mut step) = (range.start, source.pace.as_ref().map_or(READ_BYTES, Pace::piece_bytes));
     let mut is_announced = range.end - range.start <= WHOLE_BYTES_MAX;
     let mut pieces = stream.env().pieces.take();
     while at < range.end {
@@ -389,6 +425,9 @@ async fn send_range<S: ClientStream>(
             stream.expect_long_body(if source.reader.reads_disk() { Tier::Disk } else { Tier::Memory });
             is_announced = true;
         }
+        if let Some(pace) = &mut source.pace {
+            wait_for_turn(stream, pace, read, upload).await?;
+        }
         stream.send(pieces.drain(..));
         stream.env().common.cache.make_room();
         at += read;
@@ -398,16 +437,55 @@ async fn send_range<S: ClientStream>(
             stream.env().pieces.replace(pieces);
             return stream.flush_if_full().await.map_err(|_| Broke::Client);
         }
-        if source.reader.gathers() && (stream.unwritten_bytes() as u64) < step {
+        if source.pace.is_none() && source.reader.gathers() && (stream.unwritten_bytes() as u64) < step {
             continue;
         }
-        step = match stream.flush().await {
-            Ok(1) => READ_BYTES_MAX,
-            Ok(_) => READ_BYTES,
-            Err(_) => return Err(Broke::Client),
+        step = match (stream.flush().await, &source.pace) {
+            (Err(_), _) => return Err(Broke::Client),
+            (Ok(_), Some(pace)) => pace.piece_bytes(),
+            (Ok(1), None) => READ_BYTES_MAX,
+            (Ok(_), None) => READ_BYTES,
         };
     }
     Ok(())
+}
+
+/// Waits until the limits of bandwidth have room for so many bytes. Carries on a request body that is still on its way meanwhile.
+async fn wait_for_turn<S: ClientStream>(
+    stream: &mut S,
+    pace: &mut Pace,
+    bytes: u64,
+    upload: &mut Option<Upload>,
+) -> Result<(), Broke> {
+    let wait = pace.take(bytes);
+    if wait.is_zero() {
+        return Ok(());
+    }
+    // The bytes that were permitted go out first.
+    stream.flush().await.map_err(|_| Broke::Client)?;
+    let mut turn = std::pin::pin!(tokio::time::sleep(wait));
+    let mut presence = Presence::new(stream.env());
+    loop {
+        let step = presence.until_look(async {
+            let Some(uploading) = upload.as_mut() else {
+                turn.as_mut().await;
+                return None;
+            };
+            tokio::select! {
+                biased;
+                () = turn.as_mut() => None,
+                step = uploading.step(stream) => Some(step),
+            }
+        });
+        match step.await {
+            Some(None) => return Ok(()),
+            Some(Some(Ok(true))) => {}
+            Some(Some(Ok(false))) => *upload = None,
+            Some(Some(Err(_))) => return Err(Broke::Client),
+            None if presence.is_gone(stream) => return Err(Broke::Client),
+            None => {}
+        }
+    }
 }
 
 /// Waits for body bytes. Begins to fill a hole that is in the way, as far as `end`. Carries on a request body that is still on
@@ -597,15 +675,32 @@ fn not_modified<S: ClientStream>(stream: &mut S, delivery: &Delivery<'_>, record
 
 /// Answers with a page of Larder's own.
 pub fn deliver_page<S: ClientStream>(stream: &mut S, request: &RequestHead, page: &Page, record: &mut Record) -> Ended {
+    let named = note_rules(stream, page, record);
+    let page = named.as_ref().unwrap_or(page);
     record.status = page.status;
     record.complete = true;
     record.asked(request);
+    if let Some(user) = &page.user {
+        record.note_user(user);
+    }
     if !matches!(record.outcome, Outcome::Failed(_)) {
         record.outcome = Outcome::Own(page.word);
     }
     let name = record.is_kept().then(|| stream.env().common.names.name(record.number));
     record.bytes += send_page(stream, page, request.method == Method::Head, record.stamp(), name);
     Ended::Whole
+}
+
+/// Notes the rules that gave a page, and puts the name of the request in its place; gives the page where that changed it.
+fn note_rules<S: ClientStream>(stream: &S, page: &Page, record: &mut Record) -> Option<Page> {
+    let note = page.by_rule.as_ref()?;
+    record.note_rules(note);
+    record.trail.edition = stream.env().edition();
+    stream.env().tally.rule_denials.add(u64::from(page.status >= 400));
+    let script = page.script.as_ref()?;
+    let name = stream.env().common.names.name(record.number).to_string();
+    let body = String::from_utf8_lossy(&script.body).replace(page::REQUEST, &name).into_bytes();
+    Some(Page { script: Some(Box::new(ScriptPage { fields: script.fields.clone(), body })), ..page.clone() })
 }
 
 /// Hands over a page; gives the number of body bytes that are sent.

@@ -50,7 +50,7 @@ pub(super) async fn found<S: ClientStream>(
     };
     let about = (request, &ask.url, &stored.head, Some(&hit));
     let (effects, place) = match asked_about::<S, FoundEffects>(stream, hooked, about, record).await {
-        Ok(Some(Decided { effects, note })) => {
+        Ok(Some(Decided { effects, note, .. })) => {
             let place = note.at();
             record.note_hook(note);
             (effects, place)
@@ -158,7 +158,7 @@ impl Responding {
         let head = deliver::head_for_client(&stored, outcome);
         let about = (request, &self.url, head, None);
         let effects = match asked_about::<S, RespondEffects>(stream, &self.hooked, about, record).await {
-            Ok(Some(Decided { effects, note })) => {
+            Ok(Some(Decided { effects, note, .. })) => {
                 record.note_hook(note);
                 effects
             }

@@ -2,19 +2,22 @@
 //! the client can still get an error page; `tunnel` then copies the bytes.
 
 use super::Ended;
-use super::deliver::{self, AnswerSource};
+use super::deliver::{self, AnswerSource, Manner};
 use super::hooked::{Responded, Responding};
-use super::note;
+use super::icap;
 use super::offline;
+use super::relay::key_of;
 use super::stream::ClientStream;
+use super::{by_verdict, note, note_answer};
 use crate::client::Client;
 use crate::clock;
 use crate::env::{Env, PeerFacts};
 use crate::fetch;
 use crate::page::Page;
+use crate::people::User;
 use crate::record::{Cause, Notes, Outcome, Record};
 use crate::request_body::RequestBody;
-use crate::rules::{self, Ask, Verdict};
+use crate::rules::{self, Ask, Limited, TunnelFor, Verdict};
 use crate::upstream::{
     Call, CallEvent, HeldPermit, OriginResponse, Switched, Upgraded, UpstreamFault, UpstreamFaultKind,
 };
@@ -22,6 +25,8 @@ use crate::wire::Wire;
 use bytes::BytesMut;
 use larder_cache::entry::Arrival;
 use larder_wire::{Fault, FaultKind, Host, RequestHead, hop};
+use std::rc::Rc;
+use std::sync::Arc;
 
 /// The result of a request that wanted to leave HTTP.
 pub enum LeaveOutcome {
@@ -35,9 +40,19 @@ pub enum LeaveOutcome {
         read: BytesMut,
         /// Counts the tunnel among the requests of the origin until it ends.
         held: Option<HeldPermit>,
+        /// The limits of bandwidth towards the client.
+        limits: Option<Rc<[Limited]>>,
     },
     /// The client gets a tunnel to this host and port; its first bytes decide whether TLS is intercepted.
-    Intercept(Host, u16),
+    Intercept(Host, u16, Intercepted),
+}
+
+/// A tunnel whose TLS may be intercepted.
+pub struct Intercepted {
+    /// The user who asked for it.
+    pub user: Option<Arc<User>>,
+    /// The limits of bandwidth that count where it stays closed: inside, each request has its own.
+    pub limits: Option<Rc<[Limited]>>,
 }
 
 /// Serves a CONNECT for as long as the client can still get an error page: up to the connection to its origin, or to the 200
@@ -49,27 +64,44 @@ pub async fn connect<S: ClientStream>(
     body: &Result<RequestBody, Fault>,
     record: &mut Record,
 ) -> LeaveOutcome {
-    let (host, port) = match verdict {
-        Verdict::Tunnel(host, port) => (host, port),
+    let (host, port, user, limits) = match verdict {
+        Verdict::Tunnel(host, port, TunnelFor { user, rules, note, limits }) => {
+            rules.iter().for_each(|rules| record.note_rules(rules));
+            note.into_iter().for_each(|note| record.note_hook(*note));
+            (host, port, user, limits)
+        }
         Verdict::Answer(page) => return answer(stream, request, page, record),
+        Verdict::Hooked(hooked) => {
+            let authority = format!("{}:{}", hooked.url.host, hooked.url.port);
+            let page = note_answer(stream.env(), *hooked, record);
+            record.url = authority;
+            return answer(stream, request, page, record);
+        }
         Verdict::Allow(_)
-        | Verdict::Hooked(_)
         | Verdict::Mirror(_)
         | Verdict::Purge(_)
         | Verdict::Manager(_)
         | Verdict::Echo
-        | Verdict::Needs(_) => {
+        | Verdict::Needs(..) => {
             let page = rules::fault_page(FaultKind::Target, "a CONNECT names a host and a port");
             return answer(stream, request, page, record);
         }
     };
     record.url = format!("{host}:{port}");
+    if let Some(user) = &user {
+        record.note_user(&user.name);
+    }
     if !matches!(body, Ok(RequestBody::None)) {
         let page = Page::new(400, "connect-body", "A CONNECT has no body.", "Send the bytes once the tunnel is open.");
         return answer(stream, request, page, record);
     }
+    if stream.env().config().icaps.iter().any(|icap| icap.is_for_tunnel(&host))
+        && let Some(ended) = Box::pin(icap::tunnel(stream, request, (&host, port), record)).await
+    {
+        return LeaveOutcome::Answered(ended);
+    }
     if stream.opens_tunnel(&host) {
-        return LeaveOutcome::Intercept(host, port);
+        return LeaveOutcome::Intercept(host, port, Intercepted { user, limits });
     }
     if stream.peer().listener.is_offline() {
         return answer(stream, request, offline::not_opened(), record);
@@ -77,12 +109,12 @@ pub async fn connect<S: ClientStream>(
     // Answers to earlier pipelined requests go out before the wait for the origin.
     let _ = stream.flush().await;
     let reach = stream.env().reach(Some(stream.peer().listener.asker));
-    let env = std::rc::Rc::clone(stream.env());
+    let env = Rc::clone(stream.env());
     match env.upstreams.tunnel(&host, port, &reach).await {
         Ok(origin) => {
             record.status = 200;
             stream.open_tunnel();
-            LeaveOutcome::Tunnel { origin, read: BytesMut::new(), held: None }
+            LeaveOutcome::Tunnel { origin, read: BytesMut::new(), held: None, limits }
         }
         Err(fault) => answer(stream, request, page_of(&fault, record), record),
     }
@@ -91,7 +123,7 @@ pub async fn connect<S: ClientStream>(
 /// Asks the origin of a request that wants to leave HTTP (RFC 9110 section 7.8).
 pub async fn upgrade<S: ClientStream>(
     stream: &mut S,
-    request: &RequestHead,
+    request: &Rc<RequestHead>,
     verdict: Verdict,
     record: &mut Record,
 ) -> LeaveOutcome {
@@ -103,30 +135,71 @@ pub async fn upgrade<S: ClientStream>(
         return answer(stream, request, offline::not_a_download(), record);
     }
     note(stream.env(), &ask, record);
-    let changed = ask.changed_by_hook(request);
+    if icap::is_request_asked(stream.env(), &request.method, &ask) {
+        // Boxed, because it is rare.
+        let asked = Box::pin(icap::reqmod(stream, request, &ask, RequestBody::None, &mut None, record)).await;
+        if !matches!(asked, icap::Asked::Unchanged) {
+            let answered = Box::pin(icap::after_change(stream, request, (asked, &ask), (None, record))).await;
+            return LeaveOutcome::Answered(answered);
+        }
+    }
+    if !request.method.is_safe() && fetch::is_judged(stream.env(), &request.method, &ask) {
+        // A service looks at the answer. One that declines the offer would pass it by, and could not be asked for again.
+        return without_offer(stream, request, ask, record).await;
+    }
+    let asked_for = request;
+    let changed = ask.changed_by_hook(request).map(Rc::new);
     let request = changed.as_ref().unwrap_or(request);
     let _ = stream.flush().await;
     let notes = record.notes();
     record.leads(&notes);
-    let (env, peer) = (std::rc::Rc::clone(stream.env()), stream.peer().clone());
+    let (env, peer) = (Rc::clone(stream.env()), stream.peer().clone());
     let asked = ask_upgrade(&env, &peer, request, &ask, &notes).await;
     if let Some(traces) = &env.common.traces {
         traces.end_fetch(&request.method, &ask.url_at_origin(), &notes, &env.tally.spans);
     }
     match asked {
         Err(fault) => answer(stream, request, page_of(&fault, record), record),
-        Ok(Upgraded::Switched(switched)) => switch(stream, *switched, record),
-        Ok(Upgraded::Declined(response)) => stay(stream, request, ask, response, record).await,
+        Ok(Upgraded::Switched(switched)) => switch(stream, *switched, ask.limits(), record),
+        Ok(Upgraded::Declined(_)) if fetch::is_judged(&env, &request.method, &ask) => {
+            // A service looks at answers, and this one passed it by: the request is sent without the offer.
+            without_offer(stream, asked_for, ask, record).await
+        }
+        Ok(Upgraded::Declined(mut response)) => {
+            if let Some(cookie) = notes.member_cookie() {
+                response.head.fields.push("Set-Cookie", &*cookie);
+            }
+            stay(stream, request, ask, response, record).await
+        }
     }
 }
 
-fn switch<S: ClientStream>(stream: &mut S, switched: Switched, record: &mut Record) -> LeaveOutcome {
+/// Answers a request, about which services have been asked, as if it made no offer.
+async fn without_offer<S: ClientStream>(
+    stream: &mut S,
+    request: &Rc<RequestHead>,
+    ask: Ask,
+    record: &mut Record,
+) -> LeaveOutcome {
+    let key = Some(key_of(&ask, &stream.env().common.cache));
+    let verdict = (Verdict::Allow(ask), key);
+    // Boxed, because it is rare.
+    let answered = Box::pin(by_verdict(stream, request, verdict, RequestBody::None, (None, record)));
+    LeaveOutcome::Answered(answered.await)
+}
+
+fn switch<S: ClientStream>(
+    stream: &mut S,
+    switched: Switched,
+    limits: Option<Rc<[Limited]>>,
+    record: &mut Record,
+) -> LeaveOutcome {
     let Switched { mut head, protocols, stream: origin, read, permit } = switched;
     hop::strip(&mut head.fields);
     head.fields.push("Upgrade", protocols);
     stream.switch_protocols(&mut head);
     record.status = 101;
-    LeaveOutcome::Tunnel { origin, read, held: Some(permit) }
+    LeaveOutcome::Tunnel { origin, read, held: Some(permit), limits }
 }
 
 /// Sends the request as a fetch does, with the client's offer of protocols.
@@ -140,6 +213,7 @@ async fn ask_upgrade(
     let offer = hop::upgrade(&request.fields).unwrap_or_default();
     let mut call = Call {
         to: ask.connects_to(),
+        tls_name: None,
         method: &request.method,
         target: &ask.target(),
         fields: &fetch::forwarded(env, request, ask, peer.address, notes),
@@ -151,6 +225,7 @@ async fn ask_upgrade(
         on: &|event| match event {
             CallEvent::Connected { at, peer, reuse } => notes.connected(at.into_std(), peer, reuse),
             CallEvent::Unexpected(status) => notes.answered(clock::instant(), status),
+            CallEvent::GroupAsked(note) => notes.group_asked(note),
             CallEvent::Connecting | CallEvent::Accepted | CallEvent::Retried | CallEvent::Interim(_) => {}
         },
     };
@@ -187,11 +262,14 @@ async fn stay<S: ClientStream>(
             AnswerSource::Page(Page::new(502, "upgrade", what, "Ask without `Upgrade`.").closing())
         }
     };
+    let limits = ask.limits();
     let Responded { answer, given } = match Responding::of(&ask) {
         None => answer.into(),
         Some(responding) => Box::pin(responding.respond(stream, request, answer, record)).await,
     };
-    LeaveOutcome::Answered(deliver::deliver(stream, request, (answer, &given), &mut None, record).await)
+    LeaveOutcome::Answered(
+        deliver::deliver(stream, request, (answer, Manner { given: &given, limits }), &mut None, record).await,
+    )
 }
 
 /// The error page for an origin that could not be connected to.
@@ -206,5 +284,7 @@ pub fn page_of(fault: &UpstreamFault, record: &mut Record) -> Page {
 }
 
 fn answer<S: ClientStream>(stream: &mut S, request: &RequestHead, page: Page, record: &mut Record) -> LeaveOutcome {
-    LeaveOutcome::Answered(deliver::deliver_page(stream, request, &page.closing(), record))
+    // A client that has to log in answers on the same connection: a handshake of NTLM is bound to it.
+    let page = if page.status == 407 { page } else { page.closing() };
+    LeaveOutcome::Answered(deliver::deliver_page(stream, request, &page, record))
 }

@@ -165,7 +165,8 @@ async fn with_body<S: ClientStream>(
     upload: &mut Option<Upload>,
     record: &mut Record,
 ) -> AnswerSource {
-    if !posted::is_question(stream, request, &ask, body) {
+    // A body that a service has looked at is not here to be read.
+    if upload.is_some() || !posted::is_question(stream, request, &ask, body) {
         return without_store(stream, request, (ask, body, None), upload, record).await;
     }
     let read = match posted::read(stream, request).await {
@@ -251,7 +252,7 @@ impl<S: ClientStream> Lookup<'_, S> {
                     Gap::Void => return None,
                     Gap::Hole(_) if self.asked.only_if_cached() => return Some(self.nothing_stored()),
                     Gap::Hole(hole) => {
-                        if !hit.reader.entry().is_mendable() {
+                        if !hit.reader.entry().is_mendable() || self.is_judged() {
                             self.cache.drop_entry(hit.reader.entry());
                             return None;
                         }
@@ -594,9 +595,15 @@ impl<S: ClientStream> Lookup<'_, S> {
 
     fn entry(&self, reader: Reader, stored: Arc<StoredHead>, outcome: Outcome) -> AnswerSource {
         // More of a response can be fetched only if it is stored, and never for a request with `only-if-cached`.
-        let may_refill = reader.began_incomplete() && stored.terms.is_some() && !self.asked.only_if_cached();
+        let is_whole = !reader.began_incomplete() || self.is_judged();
+        let may_refill = !is_whole && stored.terms.is_some() && !self.asked.only_if_cached();
         let refill = may_refill.then(|| Box::new(self.refill()));
         AnswerSource::Entry { reader, stored, outcome, verbatim: false, refill }
+    }
+
+    /// Whether a service looks at answers to this request, as wholes: nothing is put together of parts then.
+    fn is_judged(&self) -> bool {
+        fetch::is_judged(self.stream.env(), &self.request.method, self.ask)
     }
 
     fn refill(&self) -> Refill {

@@ -1,7 +1,9 @@
 //! A request through the prefix mirror (decision 041): the request as the forward proxy would get it, and a stream that makes
 //! of its answer one for the mirror. Lookup, fetch and delivery are those of every other request; the store has the original.
 
-use super::deliver::{self, AnswerSource, Ended};
+use super::by_table;
+use super::deliver::{self, AnswerSource, Ended, Manner};
+use super::hooked::Responded;
 use super::learn::Lesson;
 use super::links::{LinkFormat, LinkRewriter, References};
 use super::lookup;
@@ -11,7 +13,7 @@ use crate::config::{Mirror, Mirroring};
 use crate::env::{Env, PeerFacts};
 use crate::record::Record;
 use crate::request_body::{Piece, RequestBody};
-use crate::rules::{Mirrored, REGISTRY};
+use crate::rules::{Ask, Mirrored, REGISTRY, goes_to_origin};
 use crate::socket::OtherSide;
 use bytes::Bytes;
 use larder_cache::cache::Tier;
@@ -21,9 +23,6 @@ use std::io;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
-
-/// Fields of a request that are for one host, or that only pages in a browser send: they go to no origin behind the mirror.
-const KEPT_FROM_ORIGIN: &[&str] = &["Cookie", "Cookie2", "Referer", "Origin", "Upgrade-Insecure-Requests", "Upgrade"];
 
 /// Fields of an answer that mean the whole host, which is the mirror's to the client.
 const KEPT_FROM_CLIENT: &[&str] = &[
@@ -59,7 +58,9 @@ pub(super) async fn answer<S: ClientStream>(
     let noted =
         (mirrored.ask.registry.is_none() && super::is_noted(stream, &mirrored.ask)).then(|| mirrored.ask.clone());
     let frame = Frame::of(stream, request, &mirrored);
-    let (request, has_rewritten) = frame.request(request);
+    let (request, has_rewritten) = frame.request(request, &mirrored.ask);
+    let changes = mirrored.ask.by_table.as_ref().and_then(|by_table| by_table.answer.clone());
+    let limits = mirrored.ask.limits();
     let mut mirror = MirrorStream { inner: stream, frame, has_rewritten, rewriter: None };
     let mut upload = None;
     let request = Rc::new(request);
@@ -70,7 +71,12 @@ pub(super) async fn answer<S: ClientStream>(
     if let Some(lesson) = &mut lesson {
         lesson.answered_by(&answer);
     }
-    let ended = deliver::deliver(&mut mirror, &request, (answer, &[]), &mut upload, record).await;
+    let Responded { answer, given } = match changes {
+        None => answer.into(),
+        Some(changes) => by_table::change(&changes, answer.into()),
+    };
+    let manner = Manner { given: &given, limits };
+    let ended = deliver::deliver(&mut mirror, &request, (answer, manner), &mut upload, record).await;
     if let Some(lesson) = lesson {
         (*lesson).begin(mirror.env(), ended);
     }
@@ -86,8 +92,7 @@ struct Frame {
     /// How links lead back to the mirror.
     mirrors: Vec<Arc<Mirror>>,
     mirroring: Mirroring,
-    /// Credentials of the client go to the origin: it asked by a name that the configuration has, and tools are given their
-    /// credentials together with that name.
+    /// Credentials of the client go to the origin.
     passes_credentials: bool,
     is_registry: bool,
     /// The beginning of the client's paths of a registry, where a name of the configuration stands in it.
@@ -113,20 +118,16 @@ impl Frame {
             base,
             mirrors: config.mirrors.clone(),
             mirroring: peer.listener.in_force().mirroring.beside(&config.sites),
-            passes_credentials: mirrored.named.is_some() && !is_registry,
+            passes_credentials: mirrored.passes_credentials(),
             is_registry,
         }
     }
 
-    /// The request as the forward proxy would get it, and whether the client has a rewritten answer already.
-    fn request(&self, request: &RequestHead) -> (RequestHead, bool) {
+    /// The request as the forward proxy would get it and rules change it, and whether the client has a rewritten answer already.
+    fn request(&self, request: &RequestHead, ask: &Ask) -> (RequestHead, bool) {
         let mut fields = request.fields.clone();
-        let is_kept = |name: &str| {
-            let is_of_browser = name.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("Sec-"));
-            let is_credential = name.eq_ignore_ascii_case("Authorization") && !self.passes_credentials;
-            !is_of_browser && !is_credential && !is_any(name, KEPT_FROM_ORIGIN)
-        };
-        fields.retain(|name, _| is_kept(name));
+        fields.retain(|name, _| goes_to_origin(name, self.passes_credentials));
+        ask.change_fields(&mut fields);
         fields.set("Host", self.url.authority());
         let has_rewritten = self.map_tags(&mut fields);
         if self.may_have_links() {

@@ -2,15 +2,18 @@
 //! serves every request that `h1::quick` did not answer at once; [`Exchange::leave`] serves CONNECT and upgrades.
 
 mod away;
+mod by_table;
 pub mod deliver;
 mod head_alone;
 mod hooked;
+pub mod icap;
 mod learn;
 pub mod leave;
 mod links;
 pub mod lookup;
 mod mirror;
 mod offline;
+pub mod pace;
 mod posted;
 pub mod presence;
 pub mod relay;
@@ -32,7 +35,7 @@ use crate::record::Record;
 use crate::request_body::RequestBody;
 use crate::rules::{self, Ask, HookedAnswer, Verdict};
 use crate::ticker::{Wait, WaitEnd};
-use deliver::{AnswerSource, Ended};
+use deliver::{AnswerSource, Ended, Manner};
 use hooked::{Responded, Responding};
 use larder_cache::policy;
 use larder_wire::credential::is_credential;
@@ -42,6 +45,7 @@ use leave::LeaveOutcome;
 use std::rc::Rc;
 use std::time::Duration;
 use stream::ClientStream;
+use upload::Upload;
 
 /// A request that is under way.
 pub struct Exchange {
@@ -84,7 +88,7 @@ impl Exchange {
     /// ends the request as it ends any other.
     pub async fn leave<S: ClientStream>(mut self, stream: &mut S) -> Leaving {
         let verdict = self.verdict.take().unwrap_or_else(|| rules::judge(stream.env(), stream.peer(), &self.request));
-        if self.request.method != Method::Connect && !matches!(verdict, Verdict::Allow(_) | Verdict::Needs(_)) {
+        if self.request.method != Method::Connect && !matches!(verdict, Verdict::Allow(_) | Verdict::Needs(..)) {
             // The offer to upgrade is ignored, and the request is answered without it (RFC 9110 section 7.8).
             self.verdict = Some(verdict);
             return Leaving { outcome: LeaveOutcome::Answered(self.run(stream).await), record: None };
@@ -124,53 +128,89 @@ async fn answer<S: ClientStream>(
 ) -> Ended {
     #[cfg(test)]
     broken::may_break("travel", request);
-    let (mut upload, mut lesson) = (None, None);
-    let Responded { answer, given } = match body {
-        Err(fault) => AnswerSource::Page(rules::fault_page(fault.kind, fault.detail)).into(),
-        Ok(RequestBody::Known(length)) if is_too_long(stream.env(), length) => {
-            AnswerSource::Page(rules::fault_page(FaultKind::BodyTooLong, "the body is longer than permitted")).into()
+    let verdict = match &body {
+        Err(fault) => Verdict::Answer(rules::fault_page(fault.kind, fault.detail)),
+        Ok(RequestBody::Known(length)) if is_too_long(stream.env(), *length) => {
+            Verdict::Answer(rules::fault_page(FaultKind::BodyTooLong, "the body is longer than permitted"))
         }
-        Ok(body) => match rules::judge_and_wait(stream.env(), stream.peer(), (request, record.number), verdict).await {
-            Verdict::Allow(ask) => {
-                if key.is_none() {
-                    note(stream.env(), &ask, record);
-                }
-                let changed = ask.changed_by_hook(request).map(Rc::new);
-                let request = changed.as_ref().unwrap_or(request);
-                lesson = Lesson::of(stream, request, &ask);
-                let noted = is_noted(stream, &ask).then(|| ask.clone());
-                let responding = Responding::of(&ask);
-                let answer = lookup::look_up(stream, request, ask, key, body, &mut upload, record).await;
-                if let (Some(ask), AnswerSource::Entry { stored, .. }) = (noted, &answer) {
-                    note_redirection(stream, request, &ask, &stored.head);
-                }
-                if let Some(lesson) = &mut lesson {
-                    lesson.answered_by(&answer);
-                }
-                match responding {
-                    None => answer.into(),
-                    Some(responding) => Box::pin(responding.respond(stream, request, answer, record)).await,
-                }
-            }
-            Verdict::Mirror(mirrored) => {
-                return Box::pin(mirror::answer(stream, request, *mirrored, body, record)).await;
-            }
-            Verdict::Answer(page) => AnswerSource::Page(page).into(),
-            Verdict::Hooked(answer) => AnswerSource::Page(note_answer(stream.env(), *answer, record)).into(),
-            Verdict::Purge(ask) => {
-                let common = std::sync::Arc::clone(&stream.env().common);
-                // A purge is on disk before it is answered, and earlier answers of the connection do not wait for that.
-                let _ = stream.flush().await;
-                AnswerSource::Page(purge::of_request(&common, request, &ask).await).into()
-            }
-            Verdict::Manager(path) => AnswerSource::Page(manager_page(stream.env(), &path)).into(),
-            Verdict::Echo => AnswerSource::Page(echo(request)).into(),
-            Verdict::Tunnel(..) | Verdict::Needs(_) => {
-                AnswerSource::Page(rules::fault_page(FaultKind::Target, "not a CONNECT")).into()
-            }
-        },
+        Ok(_) => rules::judge_and_wait(stream.env(), stream.peer(), (request, record.number), verdict).await,
     };
-    let ended = deliver::deliver(stream, request, (answer, &given), &mut upload, record).await;
+    let body = body.unwrap_or(RequestBody::None);
+    match verdict {
+        // Boxed, because it is rare.
+        Verdict::Allow(ask) if icap::is_asked(stream.env(), &request.method, &ask) => {
+            Box::pin(icap::answer(stream, request, (ask, key), body, record)).await
+        }
+        Verdict::Mirror(mirrored) if icap::is_asked(stream.env(), &request.method, &mirrored.ask) => {
+            deliver::deliver_page(stream, request, &icap::not_for_mirror(), record)
+        }
+        verdict => by_verdict(stream, request, (verdict, key), body, (None, record)).await,
+    }
+}
+
+/// The answer to a request that was judged; `upload` has its body where that comes by way of a service.
+async fn by_verdict<S: ClientStream>(
+    stream: &mut S,
+    request: &Rc<RequestHead>,
+    (verdict, key): (Verdict, Option<Vec<u8>>),
+    body: RequestBody,
+    (mut upload, record): (Option<Upload>, &mut Record),
+) -> Ended {
+    let (mut lesson, mut limits) = (None, None);
+    let Responded { answer, given } = match verdict {
+        Verdict::Allow(ask) => {
+            if key.is_none() {
+                note(stream.env(), &ask, record);
+            }
+            let changed = ask.changed_by_hook(request).map(Rc::new);
+            let request = changed.as_ref().unwrap_or(request);
+            lesson = Lesson::of(stream, request, &ask);
+            let noted = is_noted(stream, &ask).then(|| ask.clone());
+            let (responding, sending) = (Responding::of(&ask), icap::SendStage::of(stream, request, &ask));
+            let changes = ask.by_table.as_ref().and_then(|by_table| by_table.answer.clone());
+            limits = ask.limits();
+            let answer = lookup::look_up(stream, request, ask, key, body, &mut upload, record).await;
+            if let (Some(ask), AnswerSource::Entry { stored, .. }) = (noted, &answer) {
+                note_redirection(stream, request, &ask, &stored.head);
+            }
+            if let Some(lesson) = &mut lesson {
+                lesson.answered_by(&answer);
+            }
+            let responded = match responding {
+                None => answer.into(),
+                Some(responding) => Box::pin(responding.respond(stream, request, answer, record)).await,
+            };
+            let Responded { answer, given } = match changes {
+                None => responded,
+                Some(changes) => by_table::change(&changes, responded),
+            };
+            match sending {
+                None => Responded { answer, given },
+                Some(sending) => {
+                    let answer = Box::pin(sending.send(stream, request, answer, record)).await;
+                    Responded { answer, given }
+                }
+            }
+        }
+        Verdict::Mirror(mirrored) => {
+            return Box::pin(mirror::answer(stream, request, *mirrored, body, record)).await;
+        }
+        Verdict::Answer(page) => AnswerSource::Page(page).into(),
+        Verdict::Hooked(answer) => AnswerSource::Page(note_answer(stream.env(), *answer, record)).into(),
+        Verdict::Purge(ask) => {
+            let common = std::sync::Arc::clone(&stream.env().common);
+            // A purge is on disk before it is answered, and earlier answers of the connection do not wait for that.
+            let _ = stream.flush().await;
+            AnswerSource::Page(purge::of_request(&common, request, &ask).await).into()
+        }
+        Verdict::Manager(path) => AnswerSource::Page(manager_page(stream.env(), &path)).into(),
+        Verdict::Echo => AnswerSource::Page(echo(request)).into(),
+        Verdict::Tunnel(..) | Verdict::Needs(..) => {
+            AnswerSource::Page(rules::fault_page(FaultKind::Target, "not a CONNECT")).into()
+        }
+    };
+    let ended =
+        deliver::deliver(stream, request, (answer, Manner { given: &given, limits }), &mut upload, record).await;
     if let Some(lesson) = lesson {
         (*lesson).begin(stream.env(), ended);
     }
@@ -205,6 +245,12 @@ pub fn note(env: &Env, ask: &Ask, record: &mut Record) {
     record.trail.edition = env.edition();
     if record.is_read() {
         ask.client_url().write_to(&mut record.url);
+    }
+    if let Some(by_table) = &ask.by_table {
+        record.note_rules(&by_table.note);
+    }
+    if let Some(user) = ask.user() {
+        record.note_user(&user.name);
     }
     if let Some(note) = &ask.hook_note {
         record.note_hook((**note).clone());

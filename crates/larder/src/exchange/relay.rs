@@ -18,6 +18,7 @@ use larder_cache::cache::{Cache, Writer};
 use larder_cache::entry::{Arrival, Failure, Reader};
 use larder_cache::policy::{self, Asked};
 use larder_wire::{Method, RequestHead, ResponseHead, Version};
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -114,6 +115,9 @@ impl Relay<'_> {
 
     /// Begins to take the body from the client; gives the origin's end of it.
     fn begin_upload(&self, upload: &mut Option<Upload>) -> Option<mpsc::Receiver<Piece>> {
+        if let Some(pieces) = upload.as_mut().and_then(Upload::take_looked_at) {
+            return Some(pieces);
+        }
         (self.body != RequestBody::None).then(|| {
             let (sending, pieces) = Upload::new();
             *upload = Some(sending);
@@ -145,6 +149,7 @@ impl Relay<'_> {
         let mut fetch = new_fetch(stream.env(), stream.peer(), self.request, what, writer, record.notes());
         let interim = take_interim(&mut fetch);
         why::begins(record, self.cause, &fetch.notes);
+        fetch.body_fault = upload.as_ref().and_then(Upload::fault);
         fetch.body = pieces.map(|pieces| OutgoingBody { pieces, length: self.body, is_gathered: false });
         let mut attached = fetch::attach(fetch);
         let _ = attached.beside(stream.flush()).await;
@@ -220,9 +225,11 @@ pub(super) fn new_fetch(
         writer,
         fill: None,
         body: None,
+        body_fault: None,
         posted: posted.cloned(),
         interim: None,
         silent_for: None,
+        terms_by_hook: Cell::default(),
         notes,
     })
 }

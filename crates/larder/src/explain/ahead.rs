@@ -10,15 +10,17 @@ use crate::clock;
 use crate::config::{Config, Listen, Loaded};
 use crate::credential_secret::CredentialSecret;
 use crate::exchange::{deliver, lookup, relay, why};
+use crate::fetch::by_table;
 use crate::handed_out::HandedOut;
 use crate::hook::{self, Stage};
+use crate::lists::{self, ListSet};
 use crate::mount::{Asked, Mounts};
 use crate::page::Page;
-use crate::reach::{Asker, OwnAddresses};
-use crate::record::{Cause, Variant};
+use crate::reach::OwnAddresses;
+use crate::record::{Cause, Rule, Variant};
 use crate::rehearse::{self, Form};
 use crate::request_body::RequestBody;
-use crate::rules::{Ask, FoundFacts, Route, Scene, Verdict, store_rules};
+use crate::rules::{Ask, FoundFacts, Route, Scene, TunnelFor, Verdict, store_rules};
 use larder_cache::cache::{Cache, Joins, Peek};
 use larder_cache::policy::{self, FreshnessFacts, NotStored, Storable, Times, Usable, ValidateWhy};
 use larder_wire::date::Stamp;
@@ -65,7 +67,8 @@ impl Default for Asking {
 pub async fn rehearse(asking: &Asking, loaded: &Loaded, mounts: Option<&Mounts>) -> Result<Explanation, String> {
     let cache = Cache::over(cache_settings::cache_settings(&loaded.config, 0), None);
     let places = Places { config: Arc::new(loaded.config.clone()), edition: 0, sources: loaded.sources.clone() };
-    ahead(asking, &cache, OfServer { mounts, ..OfServer::default() }, &places).await
+    let (lists, _) = lists::for_rehearsal(&loaded.config);
+    ahead(asking, &cache, OfServer { mounts, lists: Some(&lists), ..OfServer::default() }, &places).await
 }
 
 /// The facts that only a running server has.
@@ -79,6 +82,8 @@ pub struct OfServer<'a> {
     pub credentials: Option<&'a CredentialSecret>,
     /// The applications and hooks that it runs.
     pub mounts: Option<&'a Mounts>,
+    /// The lists that rules name.
+    pub lists: Option<&'a ListSet>,
 }
 
 /// Explains what would become of a request now. `Err`: what is wrong with the question.
@@ -88,8 +93,11 @@ pub async fn ahead(
     of_server: OfServer<'_>,
     places: &Places,
 ) -> Result<Explanation, String> {
-    let url = Url::parse(&asking.url)
-        .ok_or_else(|| format!("\"{}\" is not an http or https URL: write http://host/path", asking.url))?;
+    // A tunnel is asked for by host and port alone.
+    let is_authority = asking.method == "CONNECT" && !asking.url.contains("://");
+    let url =
+        if is_authority { Url::parse(&format!("https://{}/", asking.url)) } else { Url::parse_asked(&asking.url) };
+    let url = url.ok_or_else(|| format!("\"{}\" is not an http or https URL: write http://host/path", asking.url))?;
     let listen = listener(asking, &url, places)?;
     let answer = asking.answer.as_deref().map(rehearse::response).transpose()?;
     let (address, place) = match asking.of_run {
@@ -100,27 +108,20 @@ pub async fn ahead(
     let is_site = listen.origin.is_some() || places.config.sites.find(&url).is_some();
     let opened = url.scheme == Scheme::Https && !is_site;
     let tunnel = (url.host.clone(), url.port);
+    let (own, found) = (OwnAddresses::of(&places.config), FoundFacts::default());
+    // Hooks are not asked for requests that nobody sent.
     let scene = Scene {
-        config: &places.config,
-        origin: listen.origin.as_ref(),
-        forwards: listen.forwarding().beside(&places.config.sites),
-        mirroring: listen.mirroring().beside(&places.config.sites),
-        mirror_hosts: &listen.mirror_hosts,
-        asker: Asker::at(listen),
-        own: &OwnAddresses::of(&places.config),
-        inside: None,
         client: asking.client,
         scheme: if listen.tls.is_empty() { Scheme::Http } else { Scheme::Https },
         via_name: of_server.via_name.unwrap_or("larder"),
-        found: &FoundFacts::default(),
         for_run: asking.of_run,
         handed_out: of_server.handed_out,
         credentials: of_server.credentials,
-        // Hooks are not asked for requests that nobody sent.
-        mounts: None,
-        hook_lines: None,
+        lists: of_server.lists,
+        listener: (!asking.of_run).then_some(listen.address),
+        ..Scene::at(listen, (&places.config, &own, &found))
     };
-    let ends = if opened { at_tunnel(&scene, &tunnel, listen, &mut steps)? } else { None };
+    let ends = if opened { at_tunnel((&scene, of_server.mounts), &tunnel, listen, &mut steps)? } else { None };
     let settled = match ends {
         Some(end) => end,
         None => {
@@ -139,15 +140,18 @@ pub async fn ahead(
 /// A client asks for https through a proxy by CONNECT. `None`: the tunnel is intercepted, and the requests inside are
 /// judged.
 fn at_tunnel(
-    scene: &Scene<'_>,
+    (scene, mounts): (&Scene<'_>, Option<&Mounts>),
     (host, port): &(Host, u16),
     listen: &Listen,
     steps: &mut Vec<Decision>,
 ) -> Result<Option<End>, String> {
     let connect = rehearse::connect(host, *port)?;
-    if let Verdict::Answer(page) = scene.judge(&connect) {
-        return Ok(Some(refused(steps, &page)));
+    match scene.judge(&connect) {
+        Verdict::Answer(page) => return Ok(Some(refused(steps, &page))),
+        Verdict::Tunnel(.., tunnel) => rules_of(&tunnel, steps),
+        _ => {}
     }
+    hooks_of_connect(host, &connect, (scene, mounts), steps);
     let passed = || scene.config.intercept.pass.iter().any(|pattern| pattern.matches(host));
     let closed = match listen.intercept {
         false => {
@@ -163,6 +167,12 @@ fn at_tunnel(
     Ok(closed.map(|text| own(steps, text, "tunnel")))
 }
 
+/// The rules of the table that hold for a tunnel.
+fn rules_of(tunnel: &TunnelFor, steps: &mut Vec<Decision>) {
+    let words = tunnel.rules.iter().flat_map(|rules| rules.words.iter());
+    steps.extend(words.map(|text| Decision::StoreRule { text: text.to_string() }));
+}
+
 fn listener<'a>(asking: &Asking, url: &Url, places: &'a Places) -> Result<&'a Listen, String> {
     let listens = &places.config.listens;
     let found = match asking.listener {
@@ -176,13 +186,14 @@ fn listener<'a>(asking: &Asking, url: &Url, places: &'a Places) -> Result<&'a Li
 }
 
 /// The listener that a client with this URL would use: for a site the one at its port, or one with TLS for https; for
-/// all else the first listener, as a proxy.
+/// all else the first listener that is a proxy.
 fn fitting<'a>(url: &Url, config: &'a Config) -> Option<&'a Listen> {
-    let speaks = |listen: &&Listen| listen.tls.is_empty() == (url.scheme == Scheme::Http);
+    let speaks = |listen: &&Listen| listen.tls.is_empty() == (url.scheme != Scheme::Https);
     let is_served = |listen: &&Listen| listen.origin.is_some() || config.sites.find(url).is_some();
     let fits = || config.listens.iter().filter(speaks).filter(is_served);
     let at_port = fits().find(|listen| listen.address.port() == url.port);
-    at_port.or_else(|| fits().find(|_| url.scheme == Scheme::Https)).or(config.listens.first())
+    let forwards = || config.listens.iter().find(|listen| listen.forwarding().beside(&config.sites));
+    at_port.or_else(|| fits().find(|_| url.scheme == Scheme::Https)).or_else(forwards).or(config.listens.first())
 }
 
 /// How it would end.
@@ -195,6 +206,8 @@ struct End {
 
 /// Larder answers by itself.
 fn refused(steps: &mut Vec<Decision>, page: &Page) -> End {
+    let by_table = page.by_rule.iter().flat_map(|note| note.words.iter());
+    steps.extend(by_table.map(|text| Decision::StoreRule { text: text.to_string() }));
     let text = format!("{} {}: {} {}", page.status, page.word, page.what, page.remedy);
     End { status: Some(page.status), ..own(steps, &text, "own") }
 }
@@ -215,6 +228,8 @@ async fn judge(
     match scene.judge(request) {
         Verdict::Allow(ask) => {
             steps.push(places.rule(ask.rule, Some(listen.address), places.edition));
+            steps.extend(login_of(&ask, scene));
+            icap_of(&ask, request, &places.config, steps);
             let end = store(&ask, request, (cache, mounts), steps).await;
             if let (Some(answer), Some(_)) = (answer, end.cause) {
                 let (decision, rule) = foretold(answer, request, &ask, scene);
@@ -225,6 +240,8 @@ async fn judge(
         }
         Verdict::Mirror(mirrored) => {
             steps.push(places.rule(mirrored.ask.rule, Some(listen.address), places.edition));
+            steps.extend(login_of(&mirrored.ask, scene));
+            icap_of(&mirrored.ask, request, &places.config, steps);
             store(&mirrored.ask, request, (cache, mounts), steps).await
         }
         Verdict::Answer(page) => refused(steps, &page),
@@ -232,11 +249,33 @@ async fn judge(
         Verdict::Purge(_) => own(steps, "what is stored is forgotten, by access.purge", "own"),
         Verdict::Manager(_) => own(steps, "a page of the cache manager, for clients of this machine", "own"),
         Verdict::Echo => own(steps, "the request itself comes back (TRACE)", "own"),
-        Verdict::Tunnel(host, port) => own(steps, &tunnel_words(&host, port), "tunnel"),
-        Verdict::Needs(_) => {
+        Verdict::Tunnel(host, port, tunnel) => {
+            rules_of(&tunnel, steps);
+            hooks_of_connect(&host, request, (scene, mounts), steps);
+            own(steps, &tunnel_words(&host, port), "tunnel")
+        }
+        Verdict::Needs(..) => {
             own(steps, "the rules first find out a fact about the request, which only the server does", "own")
         }
     }
+}
+
+/// The login and the helpers that a real request would have to pass; they are not asked here.
+fn login_of(ask: &Ask, scene: &Scene<'_>) -> Option<Decision> {
+    let config = scene.config;
+    let (login, external) = match ask.rule {
+        _ if scene.for_run => return None,
+        Rule::Site(number) => config.sites.get(usize::from(number)).map(|site| (&site.login, &site.external))?,
+        Rule::Forward | Rule::Tunnel | Rule::Mirror => (&config.access.login, &config.access.external),
+        Rule::Listener | Rule::Question => return None,
+    };
+    let login = (!login.is_empty()).then(|| format!("anybody who logs in by [[login]] {login}"));
+    // Nobody logs in here, so a user is one whom a rule requires.
+    let by_rule = ask.people.as_ref().map(|_| "anybody who logs in as a rule wants it".to_owned());
+    let external = external.iter().map(|name| format!("whom the helper {name} permits"));
+    let words: Vec<String> = login.into_iter().chain(by_rule).chain(external).collect();
+    let text = format!("{}; not asked here", words.join(", "));
+    (!words.is_empty()).then_some(Decision::User { text })
 }
 
 /// Whether the answer that the origin is assumed to give would be stored, and the store rule that says for how long.
@@ -248,9 +287,16 @@ fn foretold(answer: &ResponseHead, request: &RequestHead, ask: &Ask, scene: &Sce
         Route::Forward(_) => settings,
         Route::Site { .. } => cache_settings::site_policy(settings),
     };
+    let storing = ask.by_table.as_ref().and_then(|by_table| by_table.storing.as_ref());
+    let mut answer = answer.clone();
+    storing.iter().for_each(|storing| by_table::apply(storing, &mut answer, request.fields.contains("Authorization")));
+    let answer = &answer;
     let found = store_rules(config, &ask.route, scene.for_run).lifetime(&ask.url, request, answer);
+    let by_table = storing.and_then(|storing| by_table::policy(storing, &settings));
+    let found = found.filter(|_| by_table.is_none());
     let rule = found.map(|(rule, _)| rule.to_string());
-    let settings = policy::Settings { rule: found.map(|(_, terms)| terms), ..settings };
+    let by_rule = policy::Settings { rule: found.map(|(_, terms)| terms), ..settings };
+    let settings = by_table.unwrap_or(by_rule);
     let now = clock::now();
     let decision = match policy::storable(request, answer, Times { requested: now, received: now }, &settings) {
         Storable::No(why) => Decision::Stored {
@@ -278,23 +324,39 @@ fn tunnel_words(host: &Host, port: u16) -> String {
 /// The hooks whose filters let the request through; they are asked for real requests alone.
 fn hooks_of(ask: &Ask, request: &RequestHead, mounts: Option<&Mounts>, steps: &mut Vec<Decision>) {
     let Some(hooked) = &ask.hooked_by else { return };
-    let mount = mounts.and_then(|mounts| mounts.find(&hooked.host));
+    let path = ask.url.path.split('?').next().unwrap_or_default();
+    let read = hook::read_path(path);
+    let about = (&ask.url.host, [Some(path), read.as_deref()]);
+    name_hooks(&hooked.host, (&Stage::ALL, about), request, mounts, steps);
+}
+
+/// The hooks of the forward proxy whose filters let a CONNECT through.
+fn hooks_of_connect(
+    host: &Host,
+    connect: &RequestHead,
+    (scene, mounts): (&Scene<'_>, Option<&Mounts>),
+    steps: &mut Vec<Decision>,
+) {
+    let Some(hooked_by) = &scene.config.forward.hooked_by else { return };
+    name_hooks(hooked_by, (&[Stage::Request], (host, [None, None])), connect, mounts, steps);
+}
+
+fn name_hooks(
+    hooked_by: &Host,
+    (stages, (host, paths)): (&[Stage], (&Host, [Option<&str>; 2])),
+    request: &RequestHead,
+    mounts: Option<&Mounts>,
+    steps: &mut Vec<Decision>,
+) {
+    let mount = mounts.and_then(|mounts| mounts.find(hooked_by));
     let Some(hooks) = mount.and_then(|mount| mount.hooks()) else {
-        let name = hooked.host.as_str().split('#').next().unwrap_or_default();
+        let name = hooked_by.as_str().split('#').next().unwrap_or_default();
         let text = format!("{name}: the filters of the hooks are not known, for no process has loaded them here");
         return steps.push(Decision::StoreRule { text });
     };
-    let path = ask.url.path.split('?').next().unwrap_or_default();
-    let read = hook::read_path(path);
-    for stage in Stage::ALL {
-        let called = hooks.called_for(&Asked {
-            stage,
-            method: request.method.as_str(),
-            host: &ask.url.host,
-            paths: [Some(path), read.as_deref()],
-            fields: &request.fields,
-            status: None,
-        });
+    for &stage in stages {
+        let (method, fields) = (request.method.as_str(), &request.fields);
+        let called = hooks.called_for(&Asked { stage, method, host, paths, fields, status: None });
         steps.extend(called.iter().filter_map(|hook| hooks.at(*hook)).map(|hook| Decision::Hook {
             stage: stage.as_str().to_owned(),
             hook: hook.place.name.clone(),
@@ -308,6 +370,18 @@ fn hooks_of(ask: &Ask, request: &RequestHead, mounts: Option<&Mounts>, steps: &m
     }
 }
 
+/// The services of ICAP that would be asked about the request and its answer, by host and method.
+fn icap_of(ask: &Ask, request: &RequestHead, config: &Config, steps: &mut Vec<Decision>) {
+    let meant = config.icaps.iter().filter(|icap| icap.is_for(&request.method, &ask.url.host));
+    steps.extend(meant.map(|icap| Decision::Icap {
+        icap: icap.name.clone(),
+        icap_method: icap.stage.vector().as_str().to_owned(),
+        icap_did: String::new(),
+        icap_micros: None,
+        icap_trouble: None,
+    }));
+}
+
 async fn store(
     ask: &Ask,
     request: &RequestHead,
@@ -319,12 +393,20 @@ async fn store(
     let text = String::from_utf8_lossy(&key).into_owned();
     steps.push(Decision::Key { made: made_of(&text, &ask.url.to_string()), key: text });
     hooks_of(ask, request, mounts, steps);
+    let by_table = ask.by_table.iter().flat_map(|by_table| by_table.note.words.iter());
+    steps.extend(by_table.map(|text| Decision::StoreRule { text: text.to_string() }));
     let by_rule = ask.by_rule.iter().flat_map(|by_rule| by_rule.words());
     steps.extend(by_rule.map(|text| Decision::StoreRule { text }));
     let body = match RequestBody::of(request) {
         Ok(body) => body,
         Err(fault) => return own(steps, fault.detail, "own"),
     };
+    if ask.passes() {
+        return match relay::wants_stored_only(request) {
+            true => only_if_cached(steps),
+            false => to_origin(ask, relay::unasked(request), "relay", Revalidates::No, steps),
+        };
+    }
     let shorter = ask.as_looked_up(request);
     let request = shorter.as_ref().unwrap_or(request);
     let Some((asked, joins)) = lookup::wants(request, body) else {

@@ -1,8 +1,9 @@
 //! The decisions, as values with a word each; `text` has their sentences.
 
 use crate::config::application::Application;
+use crate::config::url::group_name;
 use crate::hook::HookNote;
-use crate::record::Peer;
+use crate::record::{GroupNote, IcapNote, Peer, TryEnd, TryNote};
 use larder_cache::policy::{Asked, FreshnessFacts, Grace};
 use larder_wire::Host;
 use larder_wire::date::Stamp;
@@ -27,6 +28,11 @@ pub enum Decision {
         /// Where that is said.
         place: String,
         /// The rule as it is written.
+        text: String,
+    },
+    /// The user who has logged in, or would have to.
+    User {
+        /// The user, and by which login, in words.
         text: String,
     },
     /// Under which key was looked.
@@ -59,6 +65,19 @@ pub enum Decision {
         did: Option<String>,
         /// The path and the query that they asked for in place of the client's.
         asks_for: Option<String>,
+    },
+    /// A service of ICAP that was asked, or would be.
+    Icap {
+        /// The name of the service.
+        icap: String,
+        /// About a request (REQMOD) or a response (RESPMOD).
+        icap_method: String,
+        /// Its work in a word; empty for one that would be asked.
+        icap_did: String,
+        /// Microseconds until the head of its reply was here; nothing for one that would be asked.
+        icap_micros: Option<u64>,
+        /// Its trouble, or why the message went on without it.
+        icap_trouble: Option<String>,
     },
     /// The request's cache directives.
     Directives {
@@ -129,6 +148,15 @@ pub enum Decision {
         /// The further range requests for the same download, where any were thought of.
         parallel: Option<ParallelRanges>,
     },
+    /// Members of a group of origins were asked.
+    OriginGroup {
+        /// The name of the group.
+        group: String,
+        /// The requests that were sent.
+        tries: Vec<OfTry>,
+        /// Why no further member could be asked.
+        refused: Option<String>,
+    },
     /// Whether the answer is stored.
     Stored {
         /// It is.
@@ -144,6 +172,67 @@ pub enum Decision {
     },
     /// The outcome.
     Answer(Settled),
+}
+
+/// A request to a member of a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OfTry {
+    /// The member.
+    pub member: String,
+    /// Why it was chosen: balance, cookie, trial, backup, least-bad.
+    pub why: String,
+    /// It was sent beside a late one.
+    pub hedge: bool,
+    /// The members that could not be asked, and why.
+    pub passed_over: Vec<String>,
+    /// The status of the answer.
+    pub status: Option<u16>,
+    /// The word for the trouble; `outrun` where another member answered first, `given-up` where the client left.
+    pub trouble: Option<String>,
+    /// Microseconds that it took.
+    pub micros: Option<u64>,
+}
+
+impl From<&GroupNote> for Decision {
+    fn from(note: &GroupNote) -> Decision {
+        Decision::OriginGroup {
+            group: note.group.to_string(),
+            tries: note.tries.iter().map(OfTry::from).collect(),
+            refused: note.refused.map(str::to_owned),
+        }
+    }
+}
+
+impl From<&TryNote> for OfTry {
+    fn from(note: &TryNote) -> OfTry {
+        let (status, trouble) = match note.end {
+            TryEnd::Answered(status) => (Some(status), None),
+            TryEnd::Failed(word) => (None, Some(word)),
+            TryEnd::Outrun => (None, Some("outrun")),
+            TryEnd::GivenUp => (None, Some("given-up")),
+        };
+        OfTry {
+            member: note.member.name.clone(),
+            why: note.why.as_str().to_owned(),
+            hedge: note.is_hedge,
+            passed_over: note.passed_over.iter().map(|(member, why)| format!("{}: {why}", member.name)).collect(),
+            status,
+            trouble: trouble.map(str::to_owned),
+            micros: (note.micros > 0).then_some(note.micros),
+        }
+    }
+}
+
+impl From<&IcapNote> for Decision {
+    fn from(note: &IcapNote) -> Decision {
+        Decision::Icap {
+            icap: note.service.to_string(),
+            icap_method: note.vector.as_str().to_owned(),
+            icap_did: note.did.as_str().to_owned(),
+            icap_micros: Some(note.micros),
+            icap_trouble: note.trouble.as_ref().map(ToString::to_string),
+        }
+    }
 }
 
 impl From<&HookNote> for Decision {
@@ -172,6 +261,8 @@ pub enum OriginKind {
     Socket,
     /// An application that this server runs.
     Application,
+    /// A group of origins.
+    Group,
 }
 
 impl OriginKind {
@@ -179,6 +270,7 @@ impl OriginKind {
     pub fn of(host: &Host) -> OriginKind {
         match host {
             host if Application::is_origin(host) => OriginKind::Application,
+            host if group_name(host).is_some() => OriginKind::Group,
             host if host.is_local() => OriginKind::Socket,
             _ => OriginKind::Network,
         }
@@ -188,7 +280,7 @@ impl OriginKind {
 impl From<Peer> for OriginKind {
     fn from(peer: Peer) -> OriginKind {
         match peer {
-            Peer::Address(_) => OriginKind::Network,
+            Peer::Address(_) | Peer::Parent(_) => OriginKind::Network,
             Peer::Socket => OriginKind::Socket,
             Peer::Process(_) => OriginKind::Application,
         }
@@ -385,9 +477,12 @@ impl Decision {
         match self {
             Decision::Listener { .. } => "listener",
             Decision::Rule { .. } => "rule",
+            Decision::User { .. } => "user",
             Decision::Key { .. } => "key",
             Decision::StoreRule { .. } => "by rule",
+            Decision::OriginGroup { .. } => "members",
             Decision::Hook { .. } => "hook",
+            Decision::Icap { .. } => "icap",
             Decision::Directives { .. } => "asks",
             Decision::Variants { .. } => "stored",
             Decision::Freshness { .. } => "fresh",
@@ -402,6 +497,9 @@ impl Decision {
 
 /// How a key was made of a URL.
 pub(super) fn made_of(key: &str, url: &str) -> Vec<String> {
+    if key.contains("store-id => ") {
+        return vec!["the store-id that a helper gave".to_owned()];
+    }
     if let Some((_, own)) = key.split_once(" => ") {
         let mut made = vec!["the URL that handed it out".to_owned(), "the URL without its signature".to_owned()];
         made.extend(own.contains('?').then(|| "the rest of its query".to_owned()));

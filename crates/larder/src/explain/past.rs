@@ -7,6 +7,7 @@ use crate::config::{Config, ValueSource};
 use crate::hook::Stage;
 use crate::record::{Cause, Detail, Keeping, Names, Notes, Outcome, Record, Reuse, Variant};
 use crate::rules::Rule;
+use larder_wire::icap::Vector;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -114,8 +115,12 @@ pub fn past(record: &Record, names: &Names, places: &Places) -> Explanation {
         }),
         (None, _) => {}
     }
+    decisions.extend(record.user().map(|user| Decision::User { text: format!("{user}, who has logged in") }));
     let hooks = || record.hooks().into_iter().flat_map(|hooks| hooks.iter());
     decisions.extend(hooks().filter(|note| note.stage == Stage::Request).map(Decision::from));
+    decisions.extend(record.icap().filter(|note| note.vector == Vector::Reqmod).map(Decision::from));
+    let by_table = record.rules().into_iter().flat_map(|note| note.words.iter());
+    decisions.extend(by_table.map(|text| Decision::StoreRule { text: text.to_string() }));
     let detail = record.detail.as_deref();
     decisions.extend(key(record, detail, places));
     let by_rule = detail.into_iter().flat_map(|detail| &detail.by_rule);
@@ -140,12 +145,19 @@ pub fn past(record: &Record, names: &Names, places: &Places) -> Explanation {
         while let Some((cause, fetch)) = fetches.next() {
             let trouble = detail.trouble.as_deref().filter(|_| fetches.peek().is_none());
             decisions.push(upstream(*cause, trouble, fetch));
+            decisions.extend(fetch.group.borrow().as_deref().map(Decision::from));
             decisions.extend(fetch.keeping.borrow().clone().map(kept));
             decisions.extend(fetch.by_hook.borrow().as_deref().map(Decision::from));
+            decisions.extend(fetch.by_icap.borrow().iter().map(Decision::from));
             decisions.extend(fetch.store_rule.borrow().as_deref().map(lifetime_by));
         }
     }
     decisions.extend(hooks().filter(|note| note.stage == Stage::Respond).map(Decision::from));
+    decisions.extend(record.icap().filter(|note| note.vector == Vector::Respmod).map(Decision::from));
+    if let Some(waited) = record.waited() {
+        let text = format!("under limits of bandwidth the answer waited {:.1} s in all", waited.as_secs_f64());
+        decisions.push(Decision::StoreRule { text });
+    }
     decisions.push(Decision::Answer(Settled {
         outcome: request.outcome.clone(),
         cause: request.cause.clone(),

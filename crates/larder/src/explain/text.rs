@@ -1,6 +1,6 @@
 //! Decisions in sentences.
 
-use super::decision::{Decision, Numbers, OfAsked, OfVariant, OriginKind, ParallelRanges, Settled};
+use super::decision::{Decision, Numbers, OfAsked, OfTry, OfVariant, OriginKind, ParallelRanges, Settled};
 use super::{Explanation, Tense};
 use crate::record::Cause;
 use larder_wire::date::{Stamp, format_date};
@@ -13,9 +13,11 @@ impl fmt::Display for Decision {
             Decision::Listener { address, place } => write!(f, "{address} ({place})"),
             Decision::Rule { place, text, .. } if place.is_empty() => f.write_str(text),
             Decision::Rule { place, text, .. } => write!(f, "{text} ({place})"),
+            Decision::User { text } => f.write_str(text),
             Decision::Key { key, made } => write!(f, "{key} (made of {})", made.join(", ")),
             Decision::StoreRule { text } => f.write_str(text),
             Decision::Hook { .. } => hook(self, f),
+            Decision::Icap { .. } => icap(self, f),
             Decision::Directives { asked } => f.write_str(&directives(asked)),
             Decision::Variants { variants, more, taken_up } => stored(variants, *more, *taken_up, f),
             Decision::Freshness { numbers, usable } => freshness(numbers, usable, f),
@@ -26,6 +28,7 @@ impl fmt::Display for Decision {
                 write!(f, "waited for what another request had asked the origin for (looked {looks} times)")
             }
             Decision::Upstream { .. } => upstream(self, f),
+            Decision::OriginGroup { group, tries, refused } => origin_group(group, tries, refused.as_deref(), f),
             Decision::Stored { stored, why, numbers, on_disk, vary } => {
                 kept(*stored, why.as_deref(), numbers.as_ref(), *on_disk, f)?;
                 if vary.is_empty() { Ok(()) } else { write!(f, "; a variant by {}", vary.join(", ")) }
@@ -51,6 +54,16 @@ fn hook(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (false, Some(micros)) => write!(f, " ({micros} \u{b5}s)"),
         (false, None) => Ok(()),
     }
+}
+
+fn icap(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let Decision::Icap { icap, icap_method, icap_did, icap_micros, icap_trouble } = decision else { return Ok(()) };
+    write!(f, "{icap}, {icap_method}: ")?;
+    f.write_str(if icap_did.is_empty() { "would be asked" } else { icap_did })?;
+    if let Some(trouble) = icap_trouble {
+        write!(f, ", {trouble}")?;
+    }
+    icap_micros.map_or(Ok(()), |micros| write!(f, " ({micros} \u{b5}s)"))
 }
 
 /// A moment as people read it.
@@ -195,6 +208,44 @@ fn upstream(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     trouble.as_ref().map_or(Ok(()), |trouble| write!(f, " Trouble: {trouble}."))
 }
 
+/// The members of a group that were asked.
+fn origin_group(group: &str, tries: &[OfTry], refused: Option<&str>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str(group)?;
+    for (at, each) in tries.iter().enumerate() {
+        f.write_str(if at == 0 { ": " } else { "; then " })?;
+        write!(f, "{}, {}", each.member, because_of(&each.why))?;
+        if each.hedge {
+            f.write_str(" and beside the one before, which was late")?;
+        }
+        match (each.status, each.trouble.as_deref()) {
+            (Some(status), _) => write!(f, ": {status}")?,
+            (None, Some("outrun")) => f.write_str(": another member answered first")?,
+            (None, Some("given-up")) => f.write_str(": given up")?,
+            (None, Some(trouble)) => write!(f, ": {trouble}")?,
+            (None, None) => {}
+        }
+        if let Some(micros) = each.micros {
+            write!(f, " after {}", took(micros))?;
+        }
+        if !each.passed_over.is_empty() {
+            write!(f, " (passed over: {})", each.passed_over.join(", "))?;
+        }
+    }
+    refused.map_or(Ok(()), |why| write!(f, "; no further member: {why}"))
+}
+
+/// Why a member was chosen, in words.
+fn because_of(why: &str) -> &str {
+    match why {
+        "balance" => "by its balance",
+        "cookie" => "because the client's cookie names it",
+        "trial" => "to find out whether it works again",
+        "backup" => "because no other than a backup may be asked",
+        "least-bad" => "because none may be asked and it is the least bad",
+        other => other,
+    }
+}
+
 /// Which origin was asked or would be, and how long that took.
 fn asked(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let Decision::Upstream {
@@ -220,6 +271,8 @@ fn asked(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match (origin_kind, asks) {
         (OriginKind::Network, Some(asks)) => write!(f, " At {origin}{}, for {asks}{after}", by(", ")),
         (OriginKind::Network, None) => write!(f, " At {origin}{}{after}", by(", ")),
+        (OriginKind::Group, Some(asks)) => write!(f, " A member of {origin} would be asked for {asks}"),
+        (OriginKind::Group, None) => write!(f, " A member of {origin} was asked{after}{}", by(", over ")),
         (OriginKind::Socket, Some(asks)) => write!(f, " The server behind {origin} would be asked for {asks}"),
         (OriginKind::Application, Some(asks)) => write!(f, " The application {origin} would be asked for {asks}"),
         (OriginKind::Socket, None) => write!(f, " The server behind {origin} was asked{after}{}", by(", over ")),
@@ -304,6 +357,7 @@ pub(super) fn not_stored(why: &str) -> &str {
             "the name led to an address that is closed to clients elsewhere, who would find the answer by that name (address)"
         }
         "portal" => "it is a page in the place of a file, as a network sends it that wants a login first (portal)",
+        "icap" => "a service of ICAP was not asked, or made an answer of it that may not be for all (icap)",
         other => other,
     }
 }

@@ -4,7 +4,7 @@ use super::Fetch;
 use crate::client::Client;
 use crate::clock;
 use crate::record::Peer;
-use crate::upstream::{BodySource, Call, CallEvent, OriginResponse, OutgoingBody, UpstreamFault};
+use crate::upstream::{BodySource, Call, CallEvent, OriginResponse, OutgoingBody, UpstreamFault, UpstreamFaultKind};
 use larder_cache::entry::Contact;
 use larder_cache::policy::Times;
 use larder_wire::{Fields, Host, ResponseHead, Url, hop};
@@ -45,6 +45,7 @@ impl Fetch {
         let this = self;
         let mut call = Call {
             to,
+            tls_name: None,
             method: &this.request.method,
             target,
             fields,
@@ -55,7 +56,8 @@ impl Fetch {
             silent_for: this.silent_for,
             on: &|event| this.note(event),
         };
-        let OriginResponse { head, body, peer, requested } = this.env.upstreams.call(&mut call).await?;
+        let called = this.env.upstreams.call(&mut call).await;
+        let OriginResponse { head, body, peer, requested } = called.map_err(|fault| this.fault_of_body(fault))?;
         let now = clock::instant();
         this.notes.answered(now, head.status);
         let times = Times { requested: this.env.stamp_at(requested.into_std()), received: this.env.stamp_at(now) };
@@ -65,6 +67,15 @@ impl Fetch {
             Box::pin(self.indexes_are_read()).await;
         }
         Ok(OriginAnswer { head, times, body, peer, followed_to: None })
+    }
+
+    /// The fault as the service left it from which the request's body came: the client is still here.
+    fn fault_of_body(&self, fault: UpstreamFault) -> UpstreamFault {
+        let of_service = || self.body_fault.as_ref()?.get().cloned();
+        match fault.kind {
+            UpstreamFaultKind::ClientGone => of_service().unwrap_or(fault),
+            _ => fault,
+        }
     }
 
     /// Waits until the indexes are read that the client got just now: one of them may name the digest of this file.
@@ -98,6 +109,7 @@ impl Fetch {
                     interim.tell(head);
                 }
             }
+            CallEvent::GroupAsked(note) => self.notes.group_asked(note),
             CallEvent::Unexpected(status) => self.notes.answered(clock::instant(), status),
         }
     }

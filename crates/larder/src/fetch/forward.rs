@@ -20,6 +20,9 @@ pub fn forwarded(env: &Env, request: &RequestHead, ask: &Ask, peer: SocketAddr, 
     let mut fields = request.fields.with_room(ADDED_BYTES, ADDED_LINES);
     hop::strip(&mut fields);
     fields.remove("Proxy-Authorization");
+    if ask.consumes_authorization() {
+        fields.remove("Authorization");
+    }
     if let Some(credential) = ask.credential() {
         credential.put_into(&mut fields);
     }

@@ -3,10 +3,12 @@
 use super::ask::OriginAnswer;
 use super::{Fetch, Keepable};
 use crate::hook::{AnswerFacts, Decided, FetchedEffects, HookNote, Stage, change_fields};
-use crate::rules::HookedBy;
+use crate::rules::{HookedBy, Route};
+use larder_cache::policy::HookTerms;
 use larder_cache::store::rules::{Force, Scope};
 use larder_cache::tags;
 use larder_wire::{Fields, ResponseHead};
+use std::time::Duration;
 
 /// The word of hooks about an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +22,7 @@ enum Hooked {
 impl Fetch {
     /// Whether the answer may be stored, after the hooks of the site have worked on its head.
     pub(super) async fn keepable_after_hooks(&self, answer: &mut OriginAnswer) -> Keepable {
+        self.apply_rules(&mut answer.head);
         // Boxed, because it is rare.
         if let Some(hooked) = &self.ask.hooked_by
             && Box::pin(self.ask_hooks(hooked, &mut answer.head)).await == Hooked::NotStored
@@ -45,10 +48,14 @@ impl Fetch {
         };
         match self.env.hooks.ask_about::<FetchedEffects>(&mount, &about).await {
             Ok(None) => Hooked::GoesOn,
-            Ok(Some(Decided { effects, note })) => {
+            Ok(Some(Decided { effects, note, .. })) => {
                 self.notes.by_hook.replace(Some(Box::new(note)));
                 let is_authorized = self.request.fields.contains("Authorization");
-                apply(&effects, head, is_authorized);
+                let speaks_for = match self.ask.route {
+                    Route::Site { .. } => SpeaksFor::Origin,
+                    Route::Forward(_) => SpeaksFor::Clients,
+                };
+                self.terms_by_hook.set(apply(&effects, head, (speaks_for, is_authorized)));
                 self.purge_tags(&effects.purge_tags).await;
                 if effects.passes { Hooked::NotStored } else { Hooked::GoesOn }
             }
@@ -74,16 +81,36 @@ impl Fetch {
     }
 }
 
-/// Changes a head. A lifetime is said in a field for caches that act for the origin (RFC 9213), so that browsers go on by what the
-/// origin says. It counts for no answer that the origin keeps to one client: a script that wants that has to take off what the
-/// origin said.
-fn apply(effects: &FetchedEffects, head: &mut ResponseHead, is_authorized: bool) {
+/// Whom the operator speaks for by a hook.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum SpeaksFor {
+    /// For the origin, at a site.
+    Origin,
+    /// For the clients, at the forward proxy.
+    Clients,
+}
+
+/// Changes a head. On a site a lifetime is said in a field for caches that act for the origin (RFC 9213), so that browsers go on by
+/// what the origin says, and it counts for no answer that the origin keeps to one client: a script that wants that has to take off what
+/// the origin said. At the forward proxy it is given back, for the store alone, which looks at who asked and what the origin said.
+pub(super) fn apply(
+    effects: &FetchedEffects,
+    head: &mut ResponseHead,
+    (speaks_for, is_authorized): (SpeaksFor, bool),
+) -> Option<HookTerms> {
     change_fields(&mut head.fields, &effects.set, &effects.remove);
     for tag in &effects.tags {
         head.fields.push("Surrogate-Key", tag);
     }
-    if (effects.ttl.is_none() && effects.grace.is_none()) || is_authorized || is_kept_to_one(&head.fields) {
-        return;
+    if effects.ttl.is_none() && effects.grace.is_none() {
+        return None;
+    }
+    if speaks_for == SpeaksFor::Clients {
+        let seconds = |time: Option<Duration>| time.map(|time| time.as_secs());
+        return Some(HookTerms { ttl_seconds: seconds(effects.ttl), grace_seconds: seconds(effects.grace) });
+    }
+    if is_authorized || is_kept_to_one(&head.fields) {
+        return None;
     }
     let mut said = Vec::new();
     match effects.ttl {
@@ -95,10 +122,11 @@ fn apply(effects: &FetchedEffects, head: &mut ResponseHead, is_authorized: bool)
         said.push(format!("stale-while-revalidate={seconds}, stale-if-error={seconds}"));
     }
     head.fields.set(TARGETED, said.join(", "));
+    None
 }
 
 /// The field that a cache of sites obeys before `Cache-Control`.
-const TARGETED: &str = "CDN-Cache-Control";
+pub(super) const TARGETED: &str = "CDN-Cache-Control";
 
 /// Whether the origin says that the answer is for one client, or not to be stored.
 fn is_kept_to_one(fields: &Fields) -> bool {
@@ -124,12 +152,11 @@ fn lifetime(fields: &Fields) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     fn applied(effects: &FetchedEffects, fields: &[(&str, &str)], is_authorized: bool) -> String {
         let mut head = ResponseHead::new(200);
         fields.iter().for_each(|(name, value)| head.fields.push(name, value));
-        apply(effects, &mut head, is_authorized);
+        assert_eq!(apply(effects, &mut head, (SpeaksFor::Origin, is_authorized)), None);
         let lines = head.fields.iter().map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value)));
         lines.collect::<Vec<_>>().join("; ")
     }
@@ -160,6 +187,25 @@ mod tests {
         }
         let explicit = FetchedEffects { remove: vec!["cache-control".into(), "set-cookie".into()], ..ttl };
         assert_eq!(applied(&explicit, &[("Cache-Control", "private"), ("Set-Cookie", "a=b")], false), said);
+    }
+
+    #[test]
+    fn at_the_forward_proxy_a_lifetime_is_for_the_store_alone() {
+        let (ttl, grace) = (Some(Duration::from_secs(30)), Some(Duration::from_secs(300)));
+        let effects = FetchedEffects { ttl, grace, ..FetchedEffects::default() };
+        let given = |name: &str, value: &str, is_authorized| {
+            let mut head = ResponseHead::new(200);
+            head.fields.push(name, value);
+            let terms = apply(&effects, &mut head, (SpeaksFor::Clients, is_authorized));
+            assert_eq!(head.fields.iter().count(), 1, "the client sees what the origin said");
+            terms
+        };
+        let terms = Some(HookTerms { ttl_seconds: Some(30), grace_seconds: Some(300) });
+        assert_eq!(given("Cache-Control", "max-age=5", false), terms);
+        // The store cuts a life short whoever asked, and prolongs none that is for one client.
+        assert_eq!(given("Cache-Control", "max-age=5", true), terms);
+        assert_eq!(given("Cache-Control", "private", false), terms);
+        assert_eq!(given("Set-Cookie", "a=b", false), terms);
     }
 
     #[test]

@@ -9,8 +9,9 @@ use crate::clock;
 use crate::config::StoreRules;
 use crate::env::{Common, Env};
 use crate::git::{self, Question};
+use crate::icap::validation_of_judged;
 use crate::reach;
-use crate::record::{Keeping, Notes};
+use crate::record::{Keeping, Notes, Peer};
 use crate::rules::{self, Ask, Route};
 use crate::upstream::{BodySource, OutgoingBody, UpstreamFault};
 use ask::OriginAnswer;
@@ -18,24 +19,27 @@ use checked::{AskedFile, Checked};
 use larder_cache::cache::{Fill, Writer};
 use larder_cache::entry::{Failure, FailureKind, PinnedEntry, ReuseReason};
 use larder_cache::head::StoredHead;
-use larder_cache::policy::{self, Asked, FreshnessFacts, HeadSays, NotStored, Storable, Terms, Times};
+use larder_cache::policy::{self, Asked, FreshnessFacts, HeadSays, HookTerms, NotStored, Storable, Terms, Times};
 use larder_wire::date::Stamp;
 use larder_wire::etag::ETag;
 use larder_wire::{Fields, Method, RequestHead, ResponseHead, hop};
 use parallel::Ahead;
 use pour::{Sink, pour};
-use std::cell::RefCell;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+mod adopt;
 mod ask;
 mod attached;
+pub mod by_table;
 mod checked;
 mod forward;
 mod hooked;
+mod icap;
 mod parallel;
 mod part;
 mod portal;
@@ -43,8 +47,13 @@ mod posted;
 mod pour;
 mod registry;
 
+pub use adopt::{adopt, adopt_instead};
 pub use attached::AttachedFetch;
 pub use forward::forwarded;
+pub use icap::{
+    WithoutService, before_question, fault_of, icap_services, is_judged, request_for_service, source_of,
+    source_of_reply,
+};
 pub use part::{Refill, asks_part};
 pub use posted::Posted;
 
@@ -70,12 +79,16 @@ pub struct Fetch {
     pub fill: Option<Fill>,
     /// The request's body.
     pub body: Option<OutgoingBody>,
+    /// Why that body broke off, where it comes from a service.
+    pub body_fault: Option<Rc<OnceCell<UpstreamFault>>>,
     /// The request's body where it was read before, and is a part of the key.
     pub posted: Option<Rc<Posted>>,
     /// Where interim heads go.
     pub interim: Option<Rc<Interim>>,
     /// How long the origin may be silent before a stored response stands in for its answer; `None` where none may.
     pub silent_for: Option<Duration>,
+    /// The terms that hooks of the forward proxy gave to the answer.
+    pub terms_by_hook: Cell<Option<HookTerms>>,
     /// Notes for the record of the request and for `explain`.
     pub notes: Rc<Notes>,
 }
@@ -151,6 +164,8 @@ enum Keepable {
     No,
     /// No: a hook says so, or failed.
     NotByHook,
+    /// No: a service of ICAP was not asked, or made of it an answer that may not be for all.
+    NotByIcap,
 }
 
 /// Begins a fetch for a client that waits for its answer.
@@ -210,7 +225,19 @@ async fn run(mut fetch: Box<Fetch>) {
             None => return,
         }
     }
+    if fetch.posted.is_none() {
+        // By what the origin says: whatever hooks and services make of its answer, it has done what was asked.
+        invalidate_changed(&fetch.env.common, &fetch.request.method, &fetch.ask, &answer.head);
+    }
     let keepable = fetch.keepable_after_hooks(&mut answer).await;
+    match fetch.past_icap(&mut answer, keepable).await {
+        Ok(judged) => take(fetch, answer, judged).await,
+        Err(fault) => give_up(fetch, &fault),
+    }
+}
+
+/// Publishes the head of an answer and carries its body to the entry. `is_changed`: a service gave the body.
+async fn take(fetch: Box<Fetch>, answer: OriginAnswer, (keepable, is_changed): (Keepable, bool)) {
     let OriginAnswer { head, times, body, .. } = answer;
     if fetch.kind.is_for_whole()
         && is_trouble(head.status)
@@ -218,11 +245,8 @@ async fn run(mut fetch: Box<Fetch>) {
     {
         return fetch.writer.redirect(&stale, ReuseReason::StaleIfError);
     }
-    if fetch.posted.is_none() {
-        invalidate_changed(&fetch.env.common, &fetch.request.method, &fetch.ask, &head);
-    }
     let declared = declared_length(&head, &fetch.request.method, &body);
-    let mut checked = fetch.checked(&head, declared);
+    let mut checked = if is_changed { None } else { fetch.checked(&head, declared) };
     if let Some(checked) = &mut checked
         && let Err(bad) = checked.of_empty(fetch.writer.entry())
     {
@@ -231,7 +255,7 @@ async fn run(mut fetch: Box<Fetch>) {
     }
     let notes = Rc::clone(&fetch.notes);
     // A body whose digest is named is hashed as it comes, from its start on.
-    let ahead = if checked.is_none() { Ahead::of(&fetch, &head, declared) } else { None };
+    let ahead = if checked.is_none() && !fetch.is_judged() { Ahead::of(&fetch, &head, declared) } else { None };
     // A stored part is held against what is named for the whole.
     let part_of = (head.status == 206)
         .then(|| (Rc::clone(&fetch.env), fetch.ask.url.clone(), fetch.client.ip(), fetch.is_for_reader));
@@ -298,7 +322,9 @@ impl Fetch {
     fn fields_for_origin(&self) -> Fields {
         let mut fields = forwarded(&self.env, &self.request, &self.ask, self.client, &self.notes);
         match self.kind {
+            FetchKind::Relay if self.is_judged() => icap::ask_judged_whole(&self.request, &mut fields),
             FetchKind::Relay => {}
+            FetchKind::Part if self.is_judged() => part::ask_whole(&mut fields),
             FetchKind::Part => part::ask_first(&mut fields),
             FetchKind::Share | FetchKind::Hole => part::ask_whole(&mut fields),
         }
@@ -315,6 +341,8 @@ impl Fetch {
     fn keepable(&self, answer: &OriginAnswer) -> Keepable {
         let host = answer.followed_to.as_ref().unwrap_or(&self.ask.url.host);
         match self.ask.route {
+            // The parent has looked the name up, and says where it led to nobody.
+            Route::Forward(_) if matches!(answer.peer, Peer::Parent(_)) => Keepable::Yes,
             Route::Forward(_) if !answer.peer.address().is_some_and(|peer| reach::may_keep(host, peer.ip())) => {
                 Keepable::No
             }
@@ -434,7 +462,8 @@ impl Fetch {
             HeadSays::Freshens => {
                 let by_rule = self.policy_by_rule(&kept.head);
                 let settings = by_rule.as_ref().unwrap_or_else(|| self.policy());
-                if let Ok((head, terms)) = policy::renew(&self.request, (&kept.head, terms), head, times, settings) {
+                let head = validation_of_judged(&kept.head, head);
+                if let Ok((head, terms)) = policy::renew(&self.request, (&kept.head, terms), &head, times, settings) {
                     entry.renew(StoredHead::new(head, Some(terms), times.received), self.writer.epoch());
                 }
             }
@@ -447,22 +476,41 @@ impl Fetch {
         policy::may_update(&self.request, head, self.policy()) != Err(NotStored::Authorization)
     }
 
-    /// The caching rules for this answer, where a store rule says something of it.
+    /// Puts the word of the table of rules into the head of an answer.
+    fn apply_rules(&self, head: &mut ResponseHead) {
+        if let Some(storing) = self.ask.by_table.as_ref().and_then(|by_table| by_table.storing.as_ref()) {
+            by_table::apply(storing, head, self.request.fields.contains("Authorization"));
+        }
+    }
+
+    /// The caching rules for this answer, where a rule, a store rule or hooks of the forward proxy say something of it. A lifetime by the
+    /// table of rules counts before one by a store rule, and a hook's before both.
     fn policy_by_rule(&self, response: &ResponseHead) -> Option<policy::Settings> {
+        let storing = self.ask.by_table.as_ref().and_then(|by_table| by_table.storing.as_ref());
+        if let Some(by_table) = storing.and_then(|storing| by_table::policy(storing, self.policy())) {
+            return Some(policy::Settings { hook: self.terms_by_hook.get(), ..by_table });
+        }
         let config = self.env.config();
         let rules = rules::store_rules(&config, &self.ask.route, self.for_run);
-        if rules.is_empty() {
-            return None;
-        }
-        let (rule, terms) = rules.lifetime(&self.ask.url, &self.request, response)?;
-        self.notes.store_rule.replace(Some(rule.to_string().into()));
-        Some(policy::Settings { rule: Some(terms), ..self.policy().clone() })
+        let found = if rules.is_empty() { None } else { rules.lifetime(&self.ask.url, &self.request, response) };
+        let rule = found.map(|(rule, terms)| {
+            self.notes.store_rule.replace(Some(rule.to_string().into()));
+            terms
+        });
+        let hook = self.terms_by_hook.get();
+        (rule.is_some() || hook.is_some()).then(|| policy::Settings { rule, hook, ..self.policy().clone() })
     }
 
     /// Whether a store rule knows that this URL never has HTML.
     fn is_never_html(&self) -> bool {
         let config = self.env.config();
         rules::store_rules(&config, &self.ask.route, self.for_run).never_html(&self.ask.url, &self.request)
+    }
+
+    /// Whether bytes of this response may be put together with those of another one that has the same validators. Members of a group may
+    /// have files of one time and different bytes; a strong entity tag alone says that they are the same.
+    fn may_combine_parts(&self, head: &ResponseHead) -> bool {
+        !self.ask.route.is_to_group() || ETag::of(&head.fields).is_some_and(|tag| !tag.weak)
     }
 
     /// The caching rules for this fetch.
@@ -563,7 +611,8 @@ fn freshen(fetch: &Fetch, answer: &OriginAnswer) -> Option<Validated> {
     let asked: Vec<(&PinnedEntry, &ResponseHead, &Terms)> = fetch.asked_about().collect();
     let set: Vec<(&ResponseHead, &Terms)> = asked.iter().map(|(_, head, terms)| (*head, *terms)).collect();
     let own = |stored, head| {
-        let (head, terms) = policy::answer_to_asker(stored, head, times, fetch.policy());
+        let head = validation_of_judged(stored, head);
+        let (head, terms) = policy::answer_to_asker(stored, &head, times, fetch.policy());
         StoredHead::new(head, Some(terms), times.received)
     };
     let Some(&at) = policy::named_by(&set, head).first() else {
@@ -595,7 +644,8 @@ fn renew(
 ) -> bool {
     let by_rule = fetch.policy_by_rule(stored.0);
     let settings = by_rule.as_ref().unwrap_or_else(|| fetch.policy());
-    let why = match policy::renew(&fetch.request, stored, head, times, settings) {
+    let said = validation_of_judged(stored.0, head);
+    let why = match policy::renew(&fetch.request, stored, &said, times, settings) {
         Ok((head, terms)) => {
             entry.renew(StoredHead::new(head, Some(terms), times.received), fetch.writer.epoch());
             return true;
@@ -636,12 +686,14 @@ fn publish(
     let storable = match fetch.kind {
         _ if keepable == Keepable::No => Storable::No(NotStored::Address),
         _ if keepable == Keepable::NotByHook => Storable::No(NotStored::Hook),
+        _ if keepable == Keepable::NotByIcap => Storable::No(NotStored::Icap),
         _ if fetch.is_page_instead(&head) => Storable::No(NotStored::Portal),
         // An error is about this signature, and others would get it for theirs.
         _ if fetch.ask.key_is_without_signature() && !matches!(head.status, 200 | 206) => {
             Storable::No(NotStored::Status)
         }
         FetchKind::Relay => Storable::No(NotStored::Method),
+        _ if head.status == 206 && !fetch.may_combine_parts(&head) => Storable::No(NotStored::Partial),
         // A 206 to a request without a range.
         FetchKind::Share | FetchKind::Hole if head.status == 206 => Storable::No(NotStored::Partial),
         _ => fetch.storable(&mut head, times, settings),
@@ -714,6 +766,9 @@ fn pass(fetch: &mut Fetch, mut head: ResponseHead, declared: Option<u64>, why: N
         fetch.learn_from_head(&head, times);
     }
     hop::strip(&mut head.fields);
+    if let Some(cookie) = fetch.notes.member_cookie() {
+        head.fields.push("Set-Cookie", &*cookie);
+    }
     state_length(&mut head, declared, &fetch.request.method);
     let why = fetch.kind.is_shared().then_some(why);
     fetch.writer.pass(StoredHead::passing(head, why, times.received), declared);
@@ -739,18 +794,4 @@ fn state_length(head: &mut ResponseHead, declared: Option<u64>, asked: &Method) 
 /// Statuses that mean the origin is in trouble (RFC 5861 section 4).
 pub fn is_trouble(status: u16) -> bool {
     matches!(status, 500 | 502 | 503 | 504)
-}
-
-/// Passes a response on to the one reader of `writer` whose request was sent elsewhere (by `exchange::leave`).
-pub fn adopt(mut writer: Writer, mut head: ResponseHead, body: BodySource, asked: &Method) {
-    let declared = declared_length(&head, asked, &body);
-    let received = clock::now();
-    policy::dated(&mut head, received);
-    hop::strip(&mut head.fields);
-    state_length(&mut head, declared, asked);
-    writer.pass(StoredHead::passing(head, None, received), declared);
-    tokio::task::spawn_local(async {
-        // The entry tells its reader of a fault.
-        let _ = pour(Sink::Entry(writer), body, None).await;
-    });
 }

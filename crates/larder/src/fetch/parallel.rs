@@ -44,6 +44,10 @@ impl Ahead {
     /// For a response that may be worth it: large, of known length, not coded on the fly, from an origin that takes ranges.
     pub(super) fn of(fetch: &Fetch, head: &ResponseHead, declared: Option<u64>) -> Option<Box<Ahead>> {
         let pace = fetch.env.upstreams.range_pace();
+        // At the pace of a limited client nothing is seen of the origin's, and nothing may come faster.
+        if fetch.ask.limits().is_some() {
+            return None;
+        }
         if declared? < pace.object_bytes_min || fetch.kind != FetchKind::Share || head.status != 200 {
             return None;
         }
@@ -52,7 +56,7 @@ impl Ahead {
         let max = settings.parallel_ranges;
         // An answer to an authenticated request is mostly for one client, and its parts may differ from user to user.
         let is_plain = !fetch.request.fields.contains("Authorization") && !head.fields.contains("Content-Encoding");
-        if max < 2 || !is_permitted || !is_plain {
+        if max < 2 || !is_permitted || !is_plain || !fetch.may_combine_parts(head) {
             return None;
         }
         let takes_ranges = head.fields.has_member("Accept-Ranges", "bytes");

@@ -16,6 +16,7 @@ use larder_cache::policy::{self, NotStored, Terms, Times};
 use larder_wire::date::format_date;
 use larder_wire::range::{self, ContentRange, RangeSpec};
 use larder_wire::{Fields, RequestHead, ResponseHead};
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
@@ -112,7 +113,7 @@ pub(super) fn fill(fetch: &Fetch, mut fill: Fill, answer: &OriginAnswer) -> Fill
     match head.status {
         206 => {
             // The head is updated before waiting readers are woken, so that they see its age.
-            if let Some((bytes, _)) = whole_of(head).filter(|_| continues(&entry, head))
+            if let Some((bytes, _)) = whole_of(head).filter(|_| continues(fetch, &entry, head))
                 && let Some(own) = renew(fetch, &entry, head, times)
                 && fill.confirm(&bytes)
             {
@@ -130,7 +131,7 @@ pub(super) fn fill(fetch: &Fetch, mut fill: Fill, answer: &OriginAnswer) -> Fill
             Filled::AskAgain
         }
         // The origin sends all of the same object where only a part was asked for.
-        200 if continues(&entry, head) => {
+        200 if continues(fetch, &entry, head) => {
             let Some(own) = renew(fetch, &entry, head, times) else { return Filled::AskAgain };
             fill.confirm_from_start();
             Filled::By(Box::new((fill, own)))
@@ -159,8 +160,9 @@ fn stored_head(entry: &Entry, kept: &StoredHead) -> ResponseHead {
     head
 }
 
-fn continues(entry: &Entry, head: &ResponseHead) -> bool {
-    entry.stored_head().is_some_and(|kept| policy::may_combine(&stored_head(entry, &kept), head))
+fn continues(fetch: &Fetch, entry: &Entry, head: &ResponseHead) -> bool {
+    fetch.may_combine_parts(head)
+        && entry.stored_head().is_some_and(|kept| policy::may_combine(&stored_head(entry, &kept), head))
 }
 
 /// Whether a part says that the object may not be stored any more (`private`, `no-store`, …). Then its bytes are for this
@@ -265,9 +267,11 @@ impl Refill {
             writer,
             fill: Some(fill),
             body: None,
+            body_fault: None,
             posted: None,
             interim: None,
             silent_for: None,
+            terms_by_hook: Cell::default(),
             notes: Rc::default(),
         })
     }

@@ -127,6 +127,7 @@ impl Fetch {
         fields.push("Cache-Control", "no-cache");
         let mut call = Call {
             to: &url,
+            tls_name: None,
             method: &Method::Get,
             target: PROBE,
             fields: &fields,

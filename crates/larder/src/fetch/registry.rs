@@ -67,6 +67,7 @@ impl Fetch {
         }
         let mut call = Call {
             to: &realm,
+            tls_name: None,
             method: &Method::Get,
             target: &realm.path,
             fields: &fields,
@@ -101,6 +102,8 @@ impl Fetch {
             };
             if (next.scheme, &next.host, next.port) != (url.scheme, &url.host, url.port) {
                 fields.remove("Authorization");
+                // A rule has set them for the registry.
+                self.ask.names_set().for_each(|name| _ = fields.remove(name));
                 fields.set("Host", next.authority());
             }
             drop(answer);

@@ -7,8 +7,9 @@ use super::render::Next;
 use crate::env::RecordGuard;
 #[cfg(test)]
 use crate::exchange::broken;
-use crate::exchange::deliver;
+use crate::exchange::{deliver, icap};
 use crate::exchange::{is_plain_get, note, note_answer};
+use crate::hook::HookedVerdict;
 use crate::page::Page;
 #[cfg(test)]
 use crate::planted::{self, Planted};
@@ -50,22 +51,40 @@ pub fn try_answer(connection: &mut Connection, request: &mut Request) -> Quick {
             return waits(begin(connection, request), None, None);
         }
     }
-    if let Some(memo) = request.memo.as_deref().filter(|it| request.memo_is_valid || it.covers_fields(&request.head))
+    if let Some(memo) = request
+        .memo
+        .as_deref()
+        .filter(|it| request.memo_is_valid || it.covers_fields(&connection.space.env, &request.head))
         && let Some(path) = memo.path_of(&connection.space.env, &connection.peer, &request.head)
+        && let Ok(hooked) = memo.hooked(&connection.space.env, path)
     {
-        let asked = if request.memo_is_valid { memo.asked() } else { Asked::of(request) };
-        let memo_is_valid = asked == memo.asked();
+        // A verdict that depended on hooks is one for exactly these fields.
+        let (asked, memo_is_valid) = match &hooked {
+            Some(hooked) => (hooked.asked, true),
+            None if request.memo_is_valid => (memo.asked(), true),
+            None => (Asked::of(request), Asked::of(request) == memo.asked()),
+        };
         let space = Rc::clone(&connection.space);
         let mut record = space.env.begin_record(request, &connection.peer);
         (record.trail.rule, record.trail.edition) = (Some(memo.rule()), memo.edition());
+        memo.note_rules(&mut record);
+        if let Some(hooked) = &hooked {
+            note_hooked(hooked, &mut record);
+        }
         if record.is_read() {
             memo.write_url(path, &mut record.url);
+        }
+        if let Some(user) = memo.user() {
+            record.note_user(user);
         }
         let mut key = space.keys.borrow_mut();
         #[cfg(test)]
         let before = planted::is(Planted::SwappedBody).then(|| key.clone()).filter(|key| !key.is_empty());
         key.clear();
-        memo.write_key(path, &mut key);
+        match &hooked {
+            Some(hooked) => key.extend_from_slice(&hooked.key),
+            None => memo.write_key(path, &mut key),
+        }
         #[cfg(test)]
         if let Some(before) = before {
             *key = before;
@@ -86,6 +105,18 @@ pub fn try_answer(connection: &mut Connection, request: &mut Request) -> Quick {
     judge_and_answer(connection, request)
 }
 
+/// Notes the work of hooks whose verdict was remembered.
+fn note_hooked(hooked: &HookedVerdict, record: &mut Record) {
+    if let Some(note) = &hooked.note {
+        record.note_hook((**note).clone());
+    }
+    if hooked.is_changed
+        && let Some(detail) = record.detail()
+    {
+        detail.key = Some(Key::from_text(hooked.key.to_vec()));
+    }
+}
+
 fn judge_and_answer(connection: &mut Connection, request: &mut Request) -> Quick {
     let space = Rc::clone(&connection.space);
     let env = &space.env;
@@ -96,7 +127,7 @@ fn judge_and_answer(connection: &mut Connection, request: &mut Request) -> Quick
         Verdict::Hooked(answer) => return Quick::Answered(answer_by_hook(connection, request, *answer)),
         verdict => return waits(begin(connection, request), Some(verdict), None),
     };
-    if ask.waits_for_hooks() {
+    if ask.waits_for_hooks() || icap::is_asked(env, &request.method, &ask) {
         return waits(begin(connection, request), Some(Verdict::Allow(ask)), None);
     }
     if ask.is_index() {
@@ -108,10 +139,11 @@ fn judge_and_answer(connection: &mut Connection, request: &mut Request) -> Quick
     let mut key = space.keys.borrow_mut();
     key.clear();
     // The record has the URL that the client asked for, and hooks may ask for another one.
-    let written = if ask.by_hook.is_none() { &*record.url } else { "" };
+    let is_changed = ask.by_hook.is_some() || ask.by_table.is_some() || ask.people.is_some();
+    let written = if is_changed { "" } else { &*record.url };
     ask.key_of_written(written, &env.common.cache, &mut key);
     let asked = ask.weigh(Asked::of(request));
-    if (ask.by_rule.is_some() || ask.by_hook.is_some())
+    if (ask.by_rule.is_some() || is_changed)
         && let Some(detail) = record.detail()
     {
         (detail.by_rule, detail.key) = (ask.words(), Some(Key::from_text(key.clone())));
@@ -120,7 +152,7 @@ fn judge_and_answer(connection: &mut Connection, request: &mut Request) -> Quick
         Ok(next) => {
             // A memo pays only if the host is asked for again; a host that was named twice in a row most likely is.
             if request.host_is_repeated
-                && let Some(memo) = JudgeMemo::of(&connection.peer, request, read, &ask, asked)
+                && let Some(memo) = JudgeMemo::of(env, (&connection.peer, request), &read, &ask, asked)
             {
                 (request.memo, request.memo_is_valid) = (Some(Box::new(memo)), true);
             }

@@ -5,18 +5,22 @@ use super::quick::{self, Begun, Quick};
 use super::render::Next;
 use crate::env::{PeerFacts, RecordGuard};
 use crate::exchange::deliver::{self, Ended};
-use crate::exchange::leave::LeaveOutcome;
+use crate::exchange::leave::{Intercepted, LeaveOutcome};
+use crate::exchange::pace::Pace;
 use crate::exchange::stream::ClientStream;
 use crate::exchange::{Exchange, broken_page};
 use crate::page::Page;
+use crate::people::ConnectionLogin;
 use crate::request_body::RequestBody;
-use crate::rules;
+use crate::rules::{self, Limited};
 use crate::tunnel::{self, Opening};
 use bytes::BytesMut;
 use larder_wire::framing::{self, Framing};
 use larder_wire::{Method, RequestHead, Scheme, Version, hop};
+use std::cell::OnceCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// The first step of a connection that is served by a task.
 pub enum Start {
@@ -182,30 +186,39 @@ async fn leave_http(
             let next = after(&mut connection, ended).await;
             return go_on(connection, next).await;
         }
-        (LeaveOutcome::Tunnel { origin, read, held }, Some(record)) => {
-            pass(connection, (origin, read), record).await;
+        (LeaveOutcome::Tunnel { origin, read, held, limits }, Some(record)) => {
+            pass(connection, (origin, read), limits, record).await;
             drop(held);
         }
-        (LeaveOutcome::Intercept(host, port), Some(record)) => return open(connection, (host, port), record).await,
+        (LeaveOutcome::Intercept(host, port, intercepted), Some(record)) => {
+            return open(connection, (host, port), intercepted, record).await;
+        }
         (LeaveOutcome::Tunnel { .. } | LeaveOutcome::Intercept(..), None) => {}
     }
     None
 }
 
 /// Writes the outbox and hands the connection to a tunnel.
-async fn pass(mut connection: Box<Connection>, origin: (crate::wire::Wire, BytesMut), mut record: RecordGuard) {
+async fn pass(
+    mut connection: Box<Connection>,
+    origin: (crate::wire::Wire, BytesMut),
+    limits: Option<Rc<[Limited]>>,
+    mut record: RecordGuard,
+) {
     if connection.flush().await.is_err() {
         return record.breaks_off("client-gone", "the client left before the tunnel stood");
     }
     let env = Rc::clone(&connection.space.env);
     let client = connection.into_parts();
-    tunnel::splice(&env, client, origin, record).await;
+    let pace = limits.and_then(|limits| Pace::under(&env, &limits));
+    tunnel::splice(&env, client, origin, pace, record).await;
 }
 
 /// Answers a CONNECT whose TLS may be intercepted; gives the connection inside the tunnel, if HTTP in TLS is spoken there.
 async fn open(
     mut connection: Box<Connection>,
     (host, port): (larder_wire::Host, u16),
+    Intercepted { user, limits }: Intercepted,
     mut record: RecordGuard,
 ) -> Option<Box<Connection>> {
     record.status = 200;
@@ -216,8 +229,10 @@ async fn open(
     }
     let (space, peer) = (Rc::clone(&connection.space), connection.peer.clone());
     let opening = Opening { env: &space.env, heads: &space.heads_under_way, interception: &space.interception };
-    let (wire, inside) = opening.open(&peer, connection.into_parts(), (host, port), record).await?;
-    let peer = PeerFacts { scheme: Scheme::Https, inside: Some(inside), ..peer };
+    let (wire, inside) = opening.open(&peer, connection.into_parts(), (host, port), (limits, record)).await?;
+    let login =
+        user.map(|user| Arc::new(ConnectionLogin::in_tunnel_of(user))).map_or_else(OnceCell::new, OnceCell::from);
+    let peer = PeerFacts { scheme: Scheme::Https, inside: Some(inside), login, ..peer };
     Some(Connection::new(space, peer, wire, BytesMut::new()))
 }
 

@@ -71,6 +71,8 @@ enum Value<'a> {
     Time(u64, u32),
     Address(IpAddr),
     Text(&'a str),
+    /// Words that were put together for this line.
+    Words(String),
     Pair(&'static str, &'a str),
     Name(Id),
 }
@@ -79,6 +81,7 @@ fn value(record: &Record, field: LogField) -> Value<'_> {
     match field {
         LogField::Time => Value::Time(record.at.as_secs(), record.at.subsec_micros()),
         LogField::Client => Value::Address(record.peer.to_canonical()),
+        LogField::User => record.user().map_or(Value::Nothing, text),
         LogField::Method => record.method.as_ref().map_or(Value::Nothing, |method| text(method.as_str())),
         LogField::Url => text(&record.url),
         LogField::Host => text(host(&record.url)),
@@ -98,6 +101,13 @@ fn value(record: &Record, field: LogField) -> Value<'_> {
         | LogField::HookLine
         | LogField::HookMicros
         | LogField::HookRemembered => record.hooks().map_or(Value::Nothing, |hooks| value_of_hooks(hooks, field)),
+        LogField::Icap => match record.icap_words() {
+            words if words.is_empty() => Value::Nothing,
+            words => Value::Words(words),
+        },
+        LogField::IcapMicros => record.icap_micros().map_or(Value::Nothing, Value::Number),
+        LogField::Rule => record.rules().map_or(Value::Nothing, |note| text(&note.rule)),
+        LogField::Mark => record.rules().and_then(|note| note.mark.as_deref()).map_or(Value::Nothing, text),
         // The caller writes these two: it has the names, and the date of the line before.
         LogField::Id | LogField::Date => Value::Nothing,
         LogField::SquidCode => Value::Text(squid_code(record)),
@@ -135,6 +145,7 @@ impl Value<'_> {
             Value::Time(seconds, micros) => write!(out, "{seconds}.{micros:06}"),
             Value::Address(address) => return encode::address(out, *address),
             Value::Text(text) => return escape(text, out),
+            Value::Words(words) => return escape(words, out),
             Value::Pair(left, right) => {
                 out.extend_from_slice(left.as_bytes());
                 out.push(b'/');
@@ -153,6 +164,7 @@ impl Value<'_> {
             Value::Address(address) => write!(out, "\"{address}\""),
             // A value in memory can be written without fail.
             Value::Text(text) => serde_json::to_writer(out, text).map_err(std::io::Error::from),
+            Value::Words(words) => serde_json::to_writer(out, words).map_err(std::io::Error::from),
             Value::Pair(..) => out.write_all(b"null"),
         };
     }
@@ -162,7 +174,17 @@ impl Value<'_> {
 /// directly, without a `Value` for each field.
 fn combined(record: &Record, before: &Before, out: &mut Vec<u8>) {
     out.reserve(FIXED_BYTES + record.url.len());
-    before.start(record.peer, record.stamp(), out);
+    match record.user() {
+        None => before.start(record.peer, record.stamp(), out),
+        Some(user) => {
+            encode::address(out, record.peer.to_canonical());
+            out.extend_from_slice(b" - ");
+            column(user, out);
+            out.extend_from_slice(b" [");
+            out.extend_from_slice(&before.date(record.stamp()));
+            out.extend_from_slice(b"] \"");
+        }
+    }
     // A token has nothing that could end a field.
     out.extend_from_slice(record.method.as_ref().map_or("-", |method| method.as_str()).as_bytes());
     out.push(b' ');
@@ -192,6 +214,11 @@ fn combined(record: &Record, before: &Before, out: &mut Vec<u8>) {
     encode::decimal(out, record.micros());
 }
 
+/// Writes a text in which no space ends the column, as Squid does.
+fn column(text: &str, out: &mut Vec<u8>) {
+    escape(&text.replace('%', "%25").replace(' ', "%20"), out);
+}
+
 /// Bytes of a line beside its texts, about.
 const FIXED_BYTES: usize = 160;
 
@@ -203,10 +230,17 @@ fn squid(record: &Record, out: &mut Vec<u8>) {
     let aborted = if record.complete || code == "NONE" { "" } else { "_ABORTED" };
     let bytes = record.bytes;
     let _ = write!(out, "{seconds:9}.{millis:03} {elapsed:6} {client} {code}{aborted}/{status:03} {bytes} ");
-    for (field, after) in [(LogField::Method, " "), (LogField::Url, " - "), (LogField::SquidFrom, " ")] {
+    for (field, after) in [(LogField::Method, " "), (LogField::Url, " ")] {
         value(record, field).write(out);
         out.extend_from_slice(after.as_bytes());
     }
+    match record.user() {
+        None => out.push(b'-'),
+        Some(user) => column(user, out),
+    }
+    out.push(b' ');
+    value(record, LogField::SquidFrom).write(out);
+    out.push(b' ');
     // As Squid does; what an origin writes behind it must not look like further columns.
     let kind = record.text(|texts| texts.content_type.as_deref()).and_then(|all| all.split([';', ' ', '\t']).next());
     kind.map_or(Value::Nothing, text).write(out);
@@ -244,8 +278,15 @@ fn json(record: &Record, names: &Names, out: &mut Vec<u8>) {
     // Few requests meet hooks, and lines of all others would be longer by a fifth.
     let of_hooks =
         [LogField::Hook, LogField::HookScript, LogField::HookLine, LogField::HookMicros, LogField::HookRemembered];
-    let is_left_out =
-        |field: &LogField| derived.contains(field) || record.hooks().is_none() && of_hooks.contains(field);
+    let of_icap = [LogField::Icap, LogField::IcapMicros];
+    let of_rules = [LogField::Rule, LogField::Mark];
+    let is_left_out = |field: &LogField| {
+        derived.contains(field)
+            || record.hooks().is_none() && of_hooks.contains(field)
+            || of_icap.contains(field) && record.icap_micros().is_none()
+            || record.rules().is_none() && of_rules.contains(field)
+            || *field == LogField::User && record.user().is_none()
+    };
     let mut before = b'{';
     for &field in LogField::ALL.iter().filter(|field| !is_left_out(field)) {
         out.push(before);
@@ -306,7 +347,8 @@ mod tests {
     use crate::hook::HookNote;
     use crate::mount::{HookPlace, Hooks, Stage};
     use crate::page::Page;
-    use crate::record::{LogTexts, Number};
+    use crate::record::{IcapDid, IcapNote, LogTexts, Number};
+    use larder_wire::icap::Vector;
     use std::time::Duration;
 
     fn record() -> Record {
@@ -367,6 +409,19 @@ mod tests {
             (&"cart".into(), &"policy.py".into(), &5.into())
         );
         assert_eq!((&json["hook_micros"], &json["hook_remembered"]), (&70.into(), &false.into()));
+    }
+
+    #[test]
+    fn services_are_named_where_they_were_asked() {
+        let mut record = record();
+        assert_eq!(line(&record, "{icap} {icap_micros}"), "- -\n");
+        for (service, micros) in [("av", 7), ("ads", 5)] {
+            let note = IcapNote::new(&service.into(), Vector::Respmod, IcapDid::Unchanged, micros, None);
+            record.note_icap(note);
+        }
+        assert_eq!(line(&record, "{icap} {icap_micros}"), "av:unchanged,ads:unchanged 12\n");
+        let json: serde_json::Value = serde_json::from_str(&line(&record, "json")).unwrap();
+        assert_eq!((&json["icap"], &json["icap_micros"]), (&"av:unchanged,ads:unchanged".into(), &12.into()));
     }
 
     #[test]

@@ -2,7 +2,9 @@
 //! the same words.
 
 mod cause;
+mod group;
 mod hooks;
+mod icap;
 mod measures;
 mod number;
 mod ring;
@@ -11,7 +13,9 @@ mod run_hosts;
 mod trail;
 
 pub use cause::Cause;
+pub use group::{GroupNote, TryEnd, TryNote};
 pub use hooks::HookTrail;
+pub use icap::{IcapDid, IcapNote, IcapTrail};
 pub use measures::{BOUNDS_MICROS, CLASSES, Count, Measures, Sums as OutcomeSums};
 pub use number::{Id, Names, Number};
 pub use ring::{Query, RECORD_BYTES_MAX, Ring, shortened};
@@ -24,10 +28,12 @@ use crate::config::TextsLogged;
 use crate::hook::HookNote;
 use crate::page::Page;
 use crate::sampling::Sampled;
+use larder_rules::rule::RuleNote;
 use larder_wire::date::Stamp;
 use larder_wire::{Method, RequestHead, ResponseHead, Version};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How an answer came about. Each answer has exactly one.
@@ -124,6 +130,32 @@ pub struct Extras {
     pub texts: LogTexts,
     /// The work of hooks on the request.
     pub hooks: HookTrail,
+    /// The work of ICAP services on the request, and on the answer for its client.
+    pub icap: IcapTrail,
+    /// The rules that held for it.
+    pub rules: Option<Arc<RuleNote>>,
+    /// The user who has logged in.
+    pub user: Option<Arc<str>>,
+    /// How long its answer waited under limits of bandwidth, where any counted.
+    pub waited: Option<Duration>,
+}
+
+impl Extras {
+    /// Whether there is anything in it but texts for the log.
+    fn explain(&self) -> bool {
+        !self.hooks.is_empty()
+            || !self.icap.is_empty()
+            || self.rules.is_some()
+            || self.user.is_some()
+            || self.waited.is_some()
+    }
+
+    /// Bytes that it refers to, but for the texts.
+    fn count_bytes(&self) -> usize {
+        let rules = self.rules.as_ref().map_or(0, |note| note.heap_bytes());
+        let user = self.user.as_ref().map_or(0, |user| user.len());
+        self.hooks.count_bytes() + self.icap.count_bytes() + rules + user
+    }
 }
 
 /// The facts about one request when it is over.
@@ -340,9 +372,77 @@ impl Record {
         }
     }
 
+    /// Notes the rules that hold for it, where a reader needs it.
+    pub fn note_rules(&mut self, note: &Arc<RuleNote>) {
+        if self.is_read() {
+            self.extras.get_or_insert_default().rules = Some(Arc::clone(note));
+        }
+    }
+
+    /// The rules that held for it, where any did.
+    pub fn rules(&self) -> Option<&RuleNote> {
+        self.extras.as_deref().and_then(|extras| extras.rules.as_deref())
+    }
+
+    /// Notes how long the answer waited under limits of bandwidth, where a reader needs it.
+    pub fn note_waited(&mut self, waited: Duration) {
+        if self.is_read() {
+            self.extras.get_or_insert_default().waited = Some(waited);
+        }
+    }
+
+    /// How long the answer waited under limits of bandwidth, where any counted.
+    pub fn waited(&self) -> Option<Duration> {
+        self.extras.as_deref().and_then(|extras| extras.waited)
+    }
+
+    /// Notes the user, where a reader needs it.
+    pub fn note_user(&mut self, user: &Arc<str>) {
+        if self.is_read() {
+            self.extras.get_or_insert_default().user = Some(Arc::clone(user));
+        }
+    }
+
+    /// The user who has logged in.
+    pub fn user(&self) -> Option<&str> {
+        self.extras.as_deref()?.user.as_deref()
+    }
+
     /// The work of hooks on it, where any were asked.
     pub fn hooks(&self) -> Option<&HookTrail> {
         self.extras.as_deref().map(|extras| &extras.hooks).filter(|hooks| !hooks.is_empty())
+    }
+
+    /// Notes the work of an ICAP service, where a reader needs it.
+    pub fn note_icap(&mut self, note: IcapNote) {
+        if self.is_read() {
+            self.extras.get_or_insert_default().icap.push(note);
+        }
+    }
+
+    /// The work of ICAP services on it, and on the answer for its client.
+    pub fn icap(&self) -> impl Iterator<Item = &IcapNote> {
+        self.extras.iter().flat_map(|extras| extras.icap.iter())
+    }
+
+    /// The services that were asked about the request or its answer, with their work; empty where none was.
+    pub fn icap_words(&self) -> String {
+        let mut words = Vec::new();
+        self.each_icap(|note| words.push(note.word()));
+        words.join(",")
+    }
+
+    /// How long the request waited for services, in microseconds; `None` where none was asked.
+    pub fn icap_micros(&self) -> Option<u64> {
+        let mut micros: Option<u64> = None;
+        self.each_icap(|note| micros = Some(micros.unwrap_or(0).saturating_add(note.micros)));
+        micros
+    }
+
+    fn each_icap(&self, mut each: impl FnMut(&IcapNote)) {
+        self.icap().for_each(&mut each);
+        let fetches = self.detail.iter().flat_map(|detail| detail.fetches.iter());
+        fetches.for_each(|(_, notes)| notes.by_icap.borrow().iter().for_each(&mut each));
     }
 
     /// Notes for a fetch that begins.
@@ -367,7 +467,7 @@ impl Record {
             + method.map_or(0, |method| method.as_str().len())
             + self.sampled.as_ref().map_or(0, |_| size_of::<Sampled>())
             + self.trail.count_bytes()
-            + self.extras.as_ref().map_or(0, |extras| size_of::<Extras>() + extras.hooks.count_bytes())
+            + self.extras.as_ref().map_or(0, |extras| size_of::<Extras>() + extras.count_bytes())
             + self.detail.as_ref().map_or(0, |detail| detail.count_bytes())
             + self.blank.as_ref().map_or(0, |_| Detail::BLANK_BYTES)
     }

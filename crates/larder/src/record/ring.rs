@@ -1,6 +1,6 @@
 //! The last requests of a worker. No other thread touches it: the admin side sends the worker a question.
 
-use super::{LogTexts, Number, Record};
+use super::{IcapTrail, LogTexts, Number, Record};
 use crate::prefetch::prefetch;
 use larder_cache::key::Key;
 use larder_wire::Method;
@@ -9,6 +9,9 @@ use std::collections::VecDeque;
 
 /// A longer URL or key is cut, so that the size of a kept record has a bound.
 const TEXT_BYTES_MAX: usize = 1_024;
+
+/// A longer name of a user is cut: helpers and tokens may name anything.
+const USER_BYTES_MAX: usize = 256;
 
 /// The largest size of a kept record, whatever clients and origins send.
 pub const RECORD_BYTES_MAX: usize = 9_000;
@@ -77,7 +80,7 @@ impl Ring {
 
     /// Keeps a finished record, in place of the oldest.
     pub fn keep(&self, mut record: Box<Record>) {
-        self.bound(&mut record);
+        let taken = self.bound(&mut record);
         let requests_max = self.requests_max.get();
         if requests_max == 0 {
             return self.put_by(record);
@@ -87,7 +90,7 @@ impl Ring {
             look_ahead(&held);
         }
         let bytes_max = requests_max.saturating_mul(RECORD_BYTES_MEAN_MAX).max(RECORD_BYTES_MAX);
-        let mut bytes = self.bytes.get() + record.count_bytes();
+        let mut bytes = self.bytes.get() + taken;
         while held.len() >= requests_max || bytes > bytes_max {
             let Some(oldest) = held.pop_front() else { break };
             bytes -= oldest.count_bytes();
@@ -98,11 +101,16 @@ impl Ring {
     }
 
     /// Cuts every text of a record whose length a client or an origin chose, so that a record takes at most
-    /// [`RECORD_BYTES_MAX`]. The only place where that is done: a new text in a record is cut here too.
-    fn bound(&self, record: &mut Record) {
-        record.extras = record.extras.take().filter(|extras| !extras.hooks.is_empty());
+    /// [`RECORD_BYTES_MAX`], and gives its size. The only place where that is done: a new text in a record is cut here too.
+    fn bound(&self, record: &mut Record) -> usize {
+        record.extras = record.extras.take().filter(|extras| extras.explain());
         if let Some(extras) = &mut record.extras {
             extras.texts = LogTexts::default();
+            if let Some(user) = extras.user.as_mut().filter(|user| user.len() > USER_BYTES_MAX) {
+                let mut name = user.to_string();
+                cut(&mut name, USER_BYTES_MAX);
+                *user = name.into();
+            }
             extras.hooks.bound(self.query.get());
         }
         if self.query.get() == Query::Hidden {
@@ -120,6 +128,7 @@ impl Ring {
             }
             detail.bound();
         }
+        fit(record)
     }
 
     fn put_by(&self, mut over: Box<Record>) {
@@ -186,6 +195,24 @@ fn look_ahead(held: &VecDeque<Box<Record>>) {
 /// A method is a token, so it may be cut anywhere; a client may send one of a whole request line.
 const METHOD_BYTES_MAX: usize = 64;
 
+/// Takes parts off a record that has the most of everything at once, those that explain least first; gives its size.
+fn fit(record: &mut Record) -> usize {
+    const PARTS: [fn(&mut Record); 3] = [
+        |record| record.extras.iter_mut().for_each(|extras| extras.icap = IcapTrail::default()),
+        |record| record.detail.iter_mut().for_each(|detail| detail.forget_variants()),
+        |record| record.extras.iter_mut().for_each(|extras| extras.rules = None),
+    ];
+    let mut bytes = record.count_bytes();
+    for take_off in PARTS {
+        if bytes <= RECORD_BYTES_MAX {
+            break;
+        }
+        take_off(record);
+        bytes = record.count_bytes();
+    }
+    bytes
+}
+
 fn cut(text: &mut String, bytes_max: usize) {
     if text.capacity() > bytes_max {
         *text = beginning(text, bytes_max).to_owned();
@@ -223,8 +250,10 @@ mod tests {
     use crate::hook::HookNote;
     use crate::mount::{Hooks, Stage};
     use crate::page::Page;
-    use crate::record::{Cause, Detail, Fetches, Variant};
+    use crate::record::{Cause, Detail, Fetches, IcapDid, IcapNote, Variant};
+    use larder_wire::icap::Vector;
     use std::rc::Rc;
+    use std::sync::Arc;
 
     fn record(ring: &Ring, url: &str) -> Box<Record> {
         let page = Page::new(400, "w", "x", "y");
@@ -303,7 +332,10 @@ mod tests {
             trouble: Some(long.as_str().into()),
             ..Detail::default()
         }));
+        record.note_user(&long.as_str().into());
+        let service: Arc<str> = "scan".into();
         for _ in 0..100 {
+            record.note_icap(IcapNote::new(&service, Vector::Reqmod, IcapDid::Failed, 1, Some(&long)));
             record.note_hook(HookNote::begin(Stage::Request, &Hooks::default(), &[]).did(&long).asks_for(&long));
         }
         record

@@ -2,7 +2,7 @@
 //! asked anyway.
 
 use super::ring::beginning;
-use super::{Cause, Number};
+use super::{Cause, GroupNote, IcapTrail, Number};
 use crate::clock;
 use crate::digest::DigestSource;
 use crate::hook::HookNote;
@@ -37,7 +37,7 @@ pub struct Trail {
 }
 
 /// By which rule a request is served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
     /// The forward proxy, by `access.clients`.
     Forward,
@@ -185,6 +185,11 @@ impl Detail {
         }
         self.fetches.others.truncate(OTHER_FETCHES_MAX);
         self.fetches.others.shrink_to(OTHER_FETCHES_MAX);
+    }
+
+    /// Forgets the responses that were stored; their number stays.
+    pub(super) fn forget_variants(&mut self) {
+        self.variants_more += std::mem::take(&mut self.variants).len();
     }
 
     /// Bytes that it holds, all it refers to included. A key counts as if nobody shared it.
@@ -361,6 +366,10 @@ pub struct Notes {
     pub store_rule: RefCell<Option<Box<str>>>,
     /// The work of hooks on the answer.
     pub by_hook: RefCell<Option<Box<HookNote>>>,
+    /// The members of a group that were asked; those of the last request where several were sent.
+    pub group: RefCell<Option<Box<GroupNote>>>,
+    /// The work of ICAP services on the answer.
+    pub by_icap: RefCell<IcapTrail>,
 }
 
 /// How several range requests brought one download.
@@ -432,6 +441,9 @@ pub enum Peer {
     Socket,
     /// A process of this server, by the system's number.
     Process(u32),
+    /// A parent, through which the origin is asked: its place in `forward.parents`, from 1. A second address here would make each
+    /// record larger.
+    Parent(u8),
 }
 
 impl Peer {
@@ -439,7 +451,7 @@ impl Peer {
     pub fn address(self) -> Option<SocketAddr> {
         match self {
             Peer::Address(address) => Some(address),
-            Peer::Socket | Peer::Process(_) => None,
+            Peer::Socket | Peer::Process(_) | Peer::Parent(_) => None,
         }
     }
 }
@@ -450,6 +462,7 @@ impl fmt::Display for Peer {
             Peer::Address(address) => address.fmt(f),
             Peer::Socket => f.write_str("its socket"),
             Peer::Process(pid) => write!(f, "process {pid}"),
+            Peer::Parent(number) => write!(f, "parent {number}"),
         }
     }
 }
@@ -482,7 +495,9 @@ impl Default for Notes {
             sampled: OnceCell::new(),
             portal: Cell::new(false),
             by_hook: RefCell::default(),
+            by_icap: RefCell::default(),
             store_rule: RefCell::new(None),
+            group: RefCell::new(None),
         }
     }
 }
@@ -508,6 +523,17 @@ impl Notes {
         let before = self.attempts.get();
         self.attempts.set(before.saturating_add(1));
         if before == 0 { self.began } else { clock::instant() }
+    }
+
+    /// Members of a group were asked.
+    pub fn group_asked(&self, mut note: Box<GroupNote>) {
+        note.bound();
+        self.group.replace(Some(note));
+    }
+
+    /// Takes the `Set-Cookie` for the client that asked, where there is one.
+    pub fn member_cookie(&self) -> Option<Box<str>> {
+        self.group.borrow_mut().as_mut()?.cookie.take()
     }
 
     /// There is a connection, since this moment.

@@ -8,7 +8,8 @@ use super::LIMITS;
 use super::line::{self, Line};
 use crate::config::{Config, Mirroring};
 use crate::lines::{self, NextLine};
-use crate::reach::{Asker, OwnAddresses};
+use crate::lists::{self, ListSet};
+use crate::reach::OwnAddresses;
 use crate::rules::{FoundFacts, Scene, Verdict};
 use larder_cache::evict::{Evict, Evictable, EvictionMark, S3Fifo};
 use larder_cache::key::KeySeed;
@@ -34,6 +35,7 @@ const LINE_BYTES_MAX: usize = 1 << 20;
 pub struct Side<'a> {
     config: &'a Config,
     own: OwnAddresses,
+    lists: ListSet,
     evict: S3Fifo<Item>,
     items: HashMap<u64, Arc<Item>>,
     memory_bytes: u64,
@@ -82,6 +84,7 @@ impl<'a> Side<'a> {
         Side {
             config,
             own: OwnAddresses::of(config),
+            lists: lists::for_rehearsal(config).0,
             evict: S3Fifo::new(),
             items: HashMap::new(),
             memory_bytes: config.memory_bytes + config.disk_bytes.unwrap_or(0),
@@ -97,17 +100,14 @@ impl<'a> Side<'a> {
     }
 
     fn play(&mut self, line: &Line<'_>, request: &RequestHead, client: IpAddr) -> Fate {
-        let listen = self.config.listens.first();
+        let found = FoundFacts::default();
+        // A configuration has a listener always, by its defaults.
+        let Some(listen) = self.config.listens.first() else {
+            return Fate { verdict: "no listener", key: 0, origin: None, hit: false };
+        };
         let scene = Scene {
-            config: self.config,
-            origin: listen.and_then(|listen| listen.origin.as_ref()),
-            forwards: listen.is_some_and(|listen| listen.forwarding().beside(&self.config.sites)),
-            // A log has no URLs in this form: it says what was asked for.
+            // A log has no URLs in the path: it says what was asked for.
             mirroring: Mirroring::None,
-            mirror_hosts: &[],
-            asker: listen.map_or(Asker::Elsewhere, Asker::at),
-            own: &self.own,
-            inside: None,
             client,
             // A log says nothing of connections but what its URLs say.
             scheme: match &request.target {
@@ -115,12 +115,8 @@ impl<'a> Side<'a> {
                 _ => Scheme::Http,
             },
             via_name: "",
-            found: &FoundFacts::default(),
-            for_run: false,
-            handed_out: None,
-            credentials: None,
-            mounts: None,
-            hook_lines: None,
+            lists: Some(&self.lists),
+            ..Scene::at(listen, (self.config, &self.own, &found))
         };
         let verdict = scene.judge(request);
         let mut fate = Fate { verdict: "", key: 0, origin: None, hit: false };
@@ -144,7 +140,7 @@ impl<'a> Side<'a> {
             Verdict::Hooked(answer) => answer.page.word,
             Verdict::Manager(_) => "manager",
             Verdict::Echo => "trace",
-            Verdict::Needs(_) => "needs a fact",
+            Verdict::Needs(..) => "needs a fact",
         };
         *self.verdicts.entry(fate.verdict).or_default() += 1;
         fate

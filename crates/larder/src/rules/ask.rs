@@ -1,17 +1,22 @@
 //! A request that the rules allow: its URL, the route to its origin, its key in the store.
 
 use super::by_hook::{ByHook, HookedBy};
+use super::by_people::ByPeople;
 use super::by_rule::{ByRule, KeyByRule};
+use super::by_table::{ByTable, Limited};
 use super::credential::Credential;
-use crate::config::{HostHeader, Mirror, SiteOrigin};
-use crate::hook::HookNote;
+pub use super::route::Route;
+use crate::config::{HostHeader, Mirror};
+use crate::hook::{HookNote, RequestEffects};
 use crate::package_index::IndexFormat;
+use crate::people::User;
 use crate::reach::Asker;
 use crate::record::Rule;
 use crate::upstream::Origin;
 use larder_cache::cache::Cache;
-use larder_wire::{RequestHead, Url};
+use larder_wire::{Fields, RequestHead, Url};
 use std::borrow::Cow;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// A request that the rules allow.
@@ -25,6 +30,8 @@ pub struct Ask {
     pub rule: Rule,
     /// The work of store rules on it, where there is any.
     pub by_rule: Option<Box<ByRule>>,
+    /// The work of the table of rules on it, where there is any.
+    pub by_table: Option<Box<ByTable>>,
     /// The work of hooks on it, where there is any.
     pub by_hook: Option<Box<ByHook>>,
     /// A note of the work of `request` hooks, where any was called.
@@ -33,27 +40,8 @@ pub struct Ask {
     pub hooked_by: Option<Box<HookedBy>>,
     /// The container registry whose tokens and redirects Larder itself looks after.
     pub registry: Option<Arc<Mirror>>,
-}
-
-/// How an origin is reached.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Route {
-    /// By the URL itself (forward proxy). The asker decides which addresses it may lead to.
-    Forward(Asker),
-    /// By a site of the configuration, or by the listener's own origin.
-    Site {
-        /// The origin of the site.
-        origin: Arc<SiteOrigin>,
-        /// Which `Host` the origin gets.
-        host_header: HostHeader,
-    },
-}
-
-impl Route {
-    /// Whether the site's origin lies below a path, so that a `..` may lead beside it.
-    pub fn is_below_path(&self) -> bool {
-        matches!(self, Route::Site { origin, .. } if &*origin.path != "/")
-    }
+    /// The work of a login and of helpers on it, where there is any.
+    pub people: Option<Box<ByPeople>>,
 }
 
 impl Ask {
@@ -74,7 +62,7 @@ impl Ask {
 
     /// The key of another URL of the same origin.
     pub fn key_for(&self, url: &Url, cache: &Cache, key: &mut Vec<u8>) {
-        Ask { url: url.clone(), by_rule: None, ..self.clone() }.key(cache, key);
+        Ask { url: url.clone(), by_rule: None, people: None, ..self.clone() }.key(cache, key);
     }
 
     /// The key with the whole query, as it is while no `No-Vary-Search` of the origin is known.
@@ -87,11 +75,18 @@ impl Ask {
         if let Route::Site { origin, .. } = &self.route {
             key.extend_from_slice(origin.key_start());
         }
+        if let Some(by_table) = &self.by_table {
+            key.extend_from_slice(&by_table.key);
+        }
         if let Some(by_hook) = &self.by_hook {
             key.extend_from_slice(by_hook.key());
         }
         if let Some(credential) = self.credential() {
             credential.begin_key(key);
+        }
+        if self.store_id().is_some() {
+            // No URL has a space: what is stored for this one can't be taken for the answer of the URL that it looks like.
+            key.extend_from_slice(b"store-id => ");
         }
         if let Some(by_rule) = self.key_by_rule() {
             by_rule.begin_key(key);
@@ -106,13 +101,29 @@ impl Ask {
         self.by_rule.as_ref()?.credential.as_ref()
     }
 
+    /// The store rule's key. A helper's goes before it.
     pub(super) fn key_by_rule(&self) -> Option<&KeyByRule> {
-        self.by_rule.as_ref()?.key.as_ref()
+        self.by_rule.as_ref()?.key.as_ref().filter(|_| self.store_id().is_none())
     }
 
-    /// The URL as a store rule has it in the key.
+    fn store_id(&self) -> Option<&Url> {
+        self.people.as_ref()?.store_id.as_ref()
+    }
+
+    /// The user who has logged in.
+    pub fn user(&self) -> Option<&Arc<User>> {
+        self.people.as_ref()?.user.as_ref()
+    }
+
+    /// Whether `Authorization` was for Larder alone. A rule or a hook may have set another one since, for the origin.
+    pub fn consumes_authorization(&self) -> bool {
+        let is_set = || self.names_set().any(|name| name.eq_ignore_ascii_case("Authorization"));
+        self.people.as_ref().is_some_and(|people| people.consumes_authorization) && !is_set()
+    }
+
+    /// The URL as a helper or a store rule has it in the key.
     fn shortened(&self) -> Option<&Url> {
-        self.key_by_rule().map(|by_rule| &by_rule.url)
+        self.store_id().or_else(|| self.key_by_rule().map(|by_rule| &by_rule.url))
     }
 
     /// Whether a rule says that this is an index of packages.
@@ -126,22 +137,51 @@ impl Ask {
         index.is_none_or(|(format, _)| *format == IndexFormat::Apt)
     }
 
-    /// The request as hooks have changed its fields; `None` where they have not.
+    /// The request as rules and hooks have changed its fields; `None` where they have not.
     pub fn changed_by_hook(&self, request: &RequestHead) -> Option<RequestHead> {
-        let by_hook = self.by_hook.as_ref().filter(|_| self.has_changed_fields())?;
+        if !self.has_changed_fields() {
+            return None;
+        }
         let mut request = request.clone();
-        by_hook.effects.change(&mut request.fields);
+        self.change_fields(&mut request.fields);
         Some(request)
     }
 
-    /// Whether hooks have changed fields of the request.
+    /// The limits of bandwidth under which its client gets the answer.
+    pub fn limits(&self) -> Option<Rc<[Limited]>> {
+        self.by_table.as_ref()?.limits.clone()
+    }
+
+    /// Changes fields of the request as rules and hooks want them.
+    pub fn change_fields(&self, fields: &mut Fields) {
+        self.effects().for_each(|effects| effects.change(fields));
+    }
+
+    /// The names of the fields that rules and hooks have set.
+    pub fn names_set(&self) -> impl Iterator<Item = &str> {
+        self.effects().flat_map(|effects| effects.set.iter().map(|(name, _)| &**name))
+    }
+
+    /// The effects of rules, then those of hooks.
+    fn effects(&self) -> impl Iterator<Item = &RequestEffects> {
+        let by_table = self.by_table.iter().map(|by_table| &*by_table.effects);
+        by_table.chain(self.by_hook.iter().map(|by_hook| &*by_hook.effects))
+    }
+
+    /// Whether rules or hooks have changed fields of the request.
     pub fn has_changed_fields(&self) -> bool {
+        if self.by_table.as_ref().is_some_and(|by_table| by_table.has_changed_fields()) {
+            return true;
+        }
         self.by_hook.as_ref().is_some_and(|hook| !hook.effects.set.is_empty() || !hook.effects.remove.is_empty())
     }
 
-    /// Whether hooks have to be waited for once more before an answer can go out, or have changed fields of the request: then a
+    /// Whether rules or hooks have to do with the answer once more before it goes out, or have changed fields of the request: then a
     /// stored response is not handed over at once.
     pub fn waits_for_hooks(&self) -> bool {
+        if self.by_table.as_ref().is_some_and(|by| by.is_waited_for()) {
+            return true;
+        }
         self.hooked_by
             .as_ref()
             .is_some_and(|hooked| hooked.at_found || hooked.at_respond || self.passes() || self.has_changed_fields())
@@ -154,7 +194,10 @@ impl Ask {
 
     /// The URL as its client asked for it: hooks may have asked for another one.
     pub fn client_url(&self) -> &Url {
-        self.by_hook.as_ref().and_then(|by_hook| by_hook.client_url.as_ref()).unwrap_or(&self.url)
+        let by_table = self.by_table.as_ref().and_then(|by_table| by_table.client_url.as_ref());
+        let by_people = || self.people.as_ref()?.client_url.as_ref();
+        let by_hook = || self.by_hook.as_ref()?.client_url.as_ref();
+        by_table.or_else(by_people).or_else(by_hook).unwrap_or(&self.url)
     }
 
     /// The same request as if no hook had worked on it.
@@ -164,16 +207,23 @@ impl Ask {
             (Route::Site { host_header, .. }, Some(origin)) => Route::Site { origin, host_header: *host_header },
             (route, _) => route.clone(),
         };
-        Ask { by_hook: None, route, ..self.clone() }
+        let by_table = self.by_table.clone();
+        let route = by_table.and_then(|by_table| by_table.unrouted).unwrap_or(route);
+        Ask { by_hook: None, by_table: None, route, ..self.clone() }
     }
 
-    /// The work of store rules, in words.
+    /// The work of store rules and helpers, in words.
     pub fn words(&self) -> Vec<String> {
-        self.by_rule.as_ref().map(|by_rule| by_rule.words()).unwrap_or_default()
+        let mut words = self.by_rule.as_ref().map(|by_rule| by_rule.words()).unwrap_or_default();
+        words.extend(self.people.iter().flat_map(|people| people.words.iter().cloned()));
+        words
     }
 
-    /// Whether a hook says that the answer is not to be stored.
+    /// Whether a rule or a hook says that the answer is not to be stored.
     pub fn passes(&self) -> bool {
+        if self.by_table.as_ref().is_some_and(|by_table| by_table.effects.passes) {
+            return true;
+        }
         self.by_hook.as_ref().is_some_and(|by_hook| by_hook.effects.passes)
     }
 
@@ -237,6 +287,7 @@ impl Ask {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::SiteOrigin;
 
     #[test]
     fn origins_behind_one_name_have_keys_of_their_own() {
@@ -249,10 +300,12 @@ mod tests {
                 route,
                 rule: Rule::Question,
                 by_rule: None,
+                by_table: None,
                 by_hook: None,
                 hook_note: None,
                 hooked_by: None,
                 registry: None,
+                people: None,
             }
             .key(&cache, &mut key);
             String::from_utf8(key).unwrap()
@@ -278,10 +331,12 @@ mod tests {
             route: route(origin),
             rule: Rule::Question,
             by_rule: None,
+            by_table: None,
             by_hook: None,
             hook_note: None,
             hooked_by: None,
             registry: None,
+            people: None,
         };
         assert_eq!(ask("http://b.example:81/").target(), "/x?y");
         assert_eq!(ask("http://b.example:81/base/").target(), "/base/x?y");

@@ -1,21 +1,28 @@
 //! The facts that rules may read. Each accessor notes that its fact was read, so that the memo of a verdict can be derived
 //! from what the verdict depended on: a rule that is added later reads by these accessors too, and no memo skips it.
 
-use super::{ByRule, FoundFacts, Route, store_rules};
+use super::need::LoginNeed;
+use super::{ByRule, FoundFacts, Need, Route, store_rules};
 use crate::clock;
-use crate::config::{Ambiguous, Config, Mirroring, Site, SiteOrigin, StoreRule, StoreRules};
+use crate::config::{Ambiguous, Config, Listen, LoginScheme, Mirroring, Site, SiteOrigin, StoreRule, StoreRules};
 use crate::credential_secret::CredentialSecret;
 use crate::handed_out::HandedOut;
-use crate::hook::HookLines;
+use crate::hook::{HookLines, HooksRead, RequestEffects};
+use crate::lists::ListSet;
 use crate::manager;
 use crate::mount::Mounts;
 use crate::package_index::IndexFormat;
-use crate::reach::{Asker, OwnAddresses};
+use crate::people::{Attempt, Checked, ConnectionLogin, LoginRefusal, LoginState, People, User};
+use crate::rates::Rates;
+use crate::reach::{self, Asker, OwnAddresses};
+use larder_lists::Subject;
+use larder_rules::{Matched, Slots};
 use larder_wire::reading::Reading;
-use larder_wire::{Fault, Host, Method, RequestHead, Scheme, Target, Url};
-use std::cell::Cell;
-use std::net::IpAddr;
+use larder_wire::{Fault, Fields, Host, Method, RequestHead, Scheme, Target, Url};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Fields by which requests for indexes of packages are known.
 const FIELDS_OF_INDEXES: [&str; 4] = ["Accept", "Pacote-Req-Type", "Cargo-Protocol", "User-Agent"];
@@ -55,8 +62,79 @@ pub struct Scene<'a> {
     pub credentials: Option<&'a CredentialSecret>,
     /// The applications that the server runs; `None` where a configuration is asked without its server.
     pub mounts: Option<&'a Mounts>,
+    /// Lists of hosts and URLs that rules name; `None` where a configuration is asked without its server.
+    pub lists: Option<&'a ListSet>,
     /// The decisions of hooks that the worker remembers.
     pub hook_lines: Option<&'a HookLines>,
+    /// The listener's address in the configuration; `None` for that of a `larder run`.
+    pub listener: Option<SocketAddr>,
+    /// Requests counted by rules with a rate; `None` where they are not counted.
+    pub rates: Option<&'a Rates>,
+    /// Logins and helpers; `None` where a configuration is asked without its server, which then lets all through.
+    pub people: Option<PeopleScene<'a>>,
+}
+
+/// Which side asks for a credential (RFC 9110 sections 11.6 and 11.7).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asks {
+    /// The proxy: 407, `Proxy-Authenticate`, `Proxy-Authorization`.
+    Proxy,
+    /// The server: 401, `WWW-Authenticate`, `Authorization`.
+    Server,
+}
+
+impl Asks {
+    pub(super) fn field(self) -> &'static str {
+        match self {
+            Asks::Proxy => "Proxy-Authorization",
+            Asks::Server => "Authorization",
+        }
+    }
+}
+
+/// Logins and helpers, and the facts of a connection that they need.
+#[derive(Clone, Copy)]
+pub struct PeopleScene<'a> {
+    /// The logins and helpers of the server.
+    pub people: &'a People,
+    /// The user of the opened tunnel through which the request came.
+    pub user: Option<&'a Arc<User>>,
+    /// The login of the connection.
+    pub connection: &'a OnceCell<Arc<ConnectionLogin>>,
+    /// The client's address and port.
+    pub client: SocketAddr,
+    /// The listener's address.
+    pub listener: SocketAddr,
+}
+
+impl<'a> Scene<'a> {
+    /// A request in clear text by this machine at a listener of a configuration, without a server: nothing is handed out, nobody
+    /// has logged in, nothing is counted, and no hook is asked.
+    pub fn at(listen: &'a Listen, (config, own, found): (&'a Config, &'a OwnAddresses, &'a FoundFacts)) -> Scene<'a> {
+        Scene {
+            config,
+            origin: listen.origin.as_ref(),
+            forwards: listen.forwarding().beside(&config.sites),
+            mirroring: listen.mirroring().beside(&config.sites),
+            mirror_hosts: &listen.mirror_hosts,
+            asker: Asker::at(listen),
+            own,
+            inside: None,
+            client: IpAddr::from([127, 0, 0, 1]),
+            scheme: Scheme::Http,
+            via_name: "larder",
+            found,
+            for_run: false,
+            handed_out: None,
+            credentials: None,
+            mounts: None,
+            lists: None,
+            hook_lines: None,
+            listener: Some(listen.address),
+            rates: None,
+            people: None,
+        }
+    }
 }
 
 /// A fact that a verdict may depend on. Facts of the connection and of the settings' edition are not listed: a memo compares
@@ -75,6 +153,8 @@ pub(super) enum Fact {
     PathClimbs,
     /// Whether the target has a query.
     HasQuery,
+    /// The whole request, by hooks: their verdict holds for the same fields and the same path, where [`FactsRead::hooks`] says so.
+    ByHooks,
 }
 
 /// A set of facts.
@@ -100,13 +180,31 @@ pub struct Facts<'a> {
     fault: Option<Fault>,
     read: Cell<FactSet>,
     fields: Cell<FieldNames>,
+    slots: Cell<Slots>,
+    minute: Cell<Option<i64>>,
+    matched: RefCell<Matched>,
+    until: Cell<Option<Instant>>,
+    users: RefCell<Vec<Arc<User>>>,
+    hooks: RefCell<Option<HooksRead>>,
 }
 
 /// The facts that a verdict depended on.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct FactsRead {
     facts: FactSet,
     fields: FieldNames,
+    /// The slots of the table of rules that were read.
+    pub(super) slots: Slots,
+    /// The time that the table of rules was told, in minutes since 1970.
+    pub(super) minute: Option<i64>,
+    /// The rules of the table that hold.
+    pub(super) matched: Matched,
+    /// Until when they hold, where somebody has logged in.
+    pub(super) until: Option<Instant>,
+    /// Those who have logged in; more than one where rules require another login than the one that counts here.
+    pub(super) users: Vec<Arc<User>>,
+    /// The hooks on which it depended, where all of it is the same for each request with the same fields and path.
+    pub(super) hooks: Option<HooksRead>,
     /// The editions that the facts are of.
     pub(super) editions: Editions,
 }
@@ -118,6 +216,10 @@ pub(super) struct Editions {
     pub(super) settings: u64,
     /// Of the addresses on which this server listens.
     pub(super) own_addresses: u64,
+    /// Of the lists that rules name.
+    pub(super) lists: u64,
+    /// Of what is known of people.
+    pub(super) people: u64,
 }
 
 impl FactsRead {
@@ -172,7 +274,20 @@ impl<'a> Facts<'a> {
             Ok(url) => (Some(url), None),
             Err(fault) => (None, Some(fault)),
         };
-        Facts { scene, request, url, fault, read: Cell::default(), fields: Cell::default() }
+        Facts {
+            scene,
+            request,
+            url,
+            fault,
+            read: Cell::default(),
+            fields: Cell::default(),
+            until: Cell::default(),
+            users: RefCell::default(),
+            hooks: RefCell::default(),
+            slots: Cell::default(),
+            minute: Cell::default(),
+            matched: RefCell::default(),
+        }
     }
 
     fn note(&self, fact: Fact) {
@@ -181,7 +296,17 @@ impl<'a> Facts<'a> {
 
     /// The facts that were read, of values of these editions.
     pub(super) fn read(&self, editions: Editions) -> FactsRead {
-        FactsRead { facts: self.read.get(), fields: self.fields.get(), editions }
+        FactsRead {
+            facts: self.read.get(),
+            fields: self.fields.get(),
+            until: self.until.get(),
+            users: self.users.borrow().clone(),
+            hooks: self.hooks.borrow().clone(),
+            slots: self.slots.get(),
+            minute: self.minute.get(),
+            matched: self.matched.borrow().clone(),
+            editions,
+        }
     }
 
     /// Takes the URL out for the `Ask`, once the verdict stands; rules read its parts by the accessors. The memo keeps the
@@ -325,6 +450,11 @@ impl<'a> Facts<'a> {
         self.scene.config.sites.find_by_every_reading(url)
     }
 
+    /// Whether a site of the configuration serves the URL, or the listener serves one site alone.
+    pub(super) fn is_of_site(&self) -> bool {
+        self.listener_origin().is_some() || matches!(self.find_site(), Ok(Some(_)))
+    }
+
     /// The path, where it is one of the cache manager's pages asked for at this machine: at an address of the proxy, or through
     /// the proxy at a port of this machine.
     pub(super) fn manager_path(&self) -> Option<&'a str> {
@@ -404,17 +534,189 @@ impl<'a> Facts<'a> {
         ByRule::of(rules, url, self.request, handed_out, self.scene.credentials)
     }
 
-    /// The whole request, for hooks: whatever they look at, no memo of the verdict holds for another request. Decisions that are
-    /// remembered have a memo of their own.
+    /// The whole request, for hooks: whatever they look at, no memo of the verdict holds for a request with another path or other
+    /// fields. Decisions that are remembered have a memo of their own.
     pub(super) fn for_hooks(&self) -> Option<(Scene<'a>, &'a RequestHead, &Url)> {
-        self.note(Fact::Path);
+        self.note(Fact::ByHooks);
         Some((self.scene, self.request, self.url.as_ref()?))
+    }
+
+    /// Notes that the verdict holds for each request with these fields and this path, for as long as these hooks decide the same.
+    pub(super) fn note_hooks(&self, read: HooksRead) {
+        self.hooks.replace(Some(read));
+    }
+
+    /// The whole CONNECT, for hooks.
+    pub(super) fn for_hooks_of_connect(&self) -> (Scene<'a>, &'a RequestHead) {
+        self.note(Fact::Path);
+        (self.scene, self.request)
+    }
+
+    /// Whether the form of the host (an address, `localhost`) is out of reach for the client. That is refused before the lookup,
+    /// because a response that a client of this machine had stored is not for clients elsewhere. The addresses of a name are
+    /// checked when it is connected to (`reach`).
+    pub(super) fn is_out_of_reach(&self, host: &Host, port: u16) -> bool {
+        reach::refuses_form(self.asker(), &self.config().access.destinations, self.own_addresses(), host, port)
+    }
+
+    /// Logins and helpers, where they count: a `larder run` is its user's own.
+    pub(super) fn people(&self) -> Option<PeopleScene<'a>> {
+        self.scene.people.filter(|_| !self.scene.for_run)
+    }
+
+    /// The facts that were found out because an earlier verdict needed them.
+    pub(super) fn found(&self) -> &'a FoundFacts {
+        self.scene.found
+    }
+
+    /// The whole request, for helpers. No memo of the verdict holds for another request.
+    pub(super) fn whole(&self) -> &'a RequestHead {
+        self.note(Fact::Path);
+        self.request
+    }
+
+    /// The URL, for helpers. No memo of the verdict holds for another request.
+    pub(super) fn whole_url(&self) -> Option<&Url> {
+        self.note(Fact::Path);
+        self.url.as_ref()
+    }
+
+    /// Whether another proxy has passed the request on: the connection is that proxy's, and not its client's alone.
+    pub(super) fn is_passed_on(&self) -> bool {
+        ["Via", "Forwarded", "X-Forwarded-For"].iter().any(|name| self.has_field(name))
+    }
+
+    /// Whether the list of this name covers the URL; a list that there is not covers nothing.
+    pub(super) fn in_list(&self, name: &str, subject: Subject<'_>) -> bool {
+        self.scene.lists.is_some_and(|lists| lists.covers(name, subject))
+    }
+
+    /// The user by this login. A memo of the verdict holds for the same field, as long as that is right; where each request has a proof of
+    /// its own, or a connection has logged in, there is no memo.
+    pub(super) fn login(
+        &self,
+        scene: PeopleScene<'_>,
+        login: &Arc<LoginState>,
+        asks: Asks,
+    ) -> Result<Result<Arc<User>, LoginRefusal>, Need> {
+        let scheme = login.config().scheme;
+        let is_of_connection = matches!(scheme, LoginScheme::Negotiate | LoginScheme::Ntlm);
+        if is_of_connection || scheme == LoginScheme::Digest {
+            self.note(Fact::Path);
+        }
+        let name = asks.field();
+        self.note_field(name);
+        let reply = match self.scene.found.login(login.name(), name) {
+            Some(reply) => reply,
+            None => {
+                if is_of_connection && self.is_passed_on() {
+                    return Ok(Err(LoginRefusal::PassedOn));
+                }
+                let mut target = String::new();
+                if scheme == LoginScheme::Digest {
+                    self.request.target.write_to(&mut target);
+                }
+                // Of several credentials none counts.
+                let field = match self.request.fields.count(name) {
+                    0 => None,
+                    1 => Some(self.request.fields.text(name).unwrap_or_default()),
+                    _ => Some(""),
+                };
+                let checked = login.check(&Attempt {
+                    field,
+                    method: self.request.method.as_str(),
+                    target: &target,
+                    path: self.url.as_ref().map_or("", |url| &url.path),
+                    client: self.client(),
+                    connection: is_of_connection.then(|| scene.connection.get_or_init(Arc::default)),
+                    edition: scene.people.edition(),
+                });
+                let reply = match checked {
+                    Checked::User(user, until) => Ok((user, until)),
+                    Checked::Refused(refusal) => Err(refusal),
+                    Checked::Question(question) => {
+                        let login = Arc::clone(login.name());
+                        return Err(Need::Login(Box::new(LoginNeed { login, field: name, question })));
+                    }
+                };
+                self.scene.found.keep_login(login.name(), name, reply.clone());
+                reply
+            }
+        };
+        Ok(reply.map(|(user, until)| {
+            self.until.set(Some(self.until.get().map_or(until, |earlier| earlier.min(until))));
+            let mut users = self.users.borrow_mut();
+            if !users.contains(&user) {
+                users.push(Arc::clone(&user));
+            }
+            user
+        }))
     }
 
     /// Another URL takes the place of the request's own.
     pub(super) fn replace_url(&mut self, url: Url) {
         self.note(Fact::Path);
         self.url = Some(url);
+    }
+
+    /// The URL that hooks have chosen takes the place of the request's own.
+    pub(super) fn replace_url_by_hooks(&mut self, url: Url) {
+        self.note(Fact::ByHooks);
+        self.url = Some(url);
+    }
+
+    // Facts for the table of rules, whose engine notes what it reads by slots.
+
+    /// The judgement depends on the facts of these slots of the table.
+    pub(super) fn note_slots(&self, slots: Slots) {
+        self.slots.set(self.slots.get().and(slots));
+    }
+
+    /// These rules of the table hold.
+    pub(super) fn note_matched(&self, matched: &Matched) {
+        self.matched.replace(matched.clone());
+    }
+
+    /// Whether this rule of the table holds for the URL that the client asked for.
+    pub(super) fn has_matched(&self, rule: u16) -> bool {
+        self.matched.borrow().iter().any(|number| number == rule)
+    }
+
+    /// The URL that the request asks for.
+    pub(super) fn url(&self) -> Option<&Url> {
+        let _ = self.site();
+        self.url.as_ref()
+    }
+
+    /// The fields of the request.
+    pub(super) fn fields(&self) -> &'a Fields {
+        &self.request.fields
+    }
+
+    /// The listener's address in the configuration.
+    pub(super) fn listener(&self) -> Option<SocketAddr> {
+        self.scene.listener
+    }
+
+    /// Minutes since 1970: one reading of the clock for the whole judgement, so that a memo has the minute that was judged by.
+    pub(super) fn minute(&self) -> i64 {
+        let minute = self.minute.get().unwrap_or_else(clock::minute);
+        self.minute.set(Some(minute));
+        minute
+    }
+
+    /// Requests counted by rules with a rate.
+    pub(super) fn rates(&self) -> Option<&'a Rates> {
+        self.scene.rates
+    }
+
+    /// The parts of a key that effects make. Without a server nothing is stored, and without a secret nothing can be.
+    pub(super) fn key_of_effects(&self, effects: &RequestEffects) -> Option<Vec<u8>> {
+        let hash = |value: &[u8]| match self.scene.credentials {
+            Some(secret) => secret.hash(value),
+            None => Some("of-the-server".into()),
+        };
+        effects.key(hash)
     }
 
     /// The path of a request in origin form.
@@ -450,92 +752,4 @@ impl Facts<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::Loaded;
-    use crate::rules::{Verdict, judge};
-    use larder_wire::parse::{self, HeadLimits, Parsed};
-
-    /// The facts that the verdict on a request depends on, by name.
-    fn read(settings: &str, request: &str) -> (Verdict, Vec<&'static str>) {
-        let loaded = Loaded::parse("test", settings, &[]).unwrap_or_else(|report| panic!("{report}"));
-        let Ok(Parsed::Complete { head, .. }) = parse::request(request.as_bytes(), &HeadLimits::default()) else {
-            panic!("{request}")
-        };
-        let (config, own) = (&loaded.config, OwnAddresses::of(&loaded.config));
-        let scene = Scene {
-            config,
-            origin: config.listens[0].origin.as_ref(),
-            forwards: config.listens[0].forwarding().beside(&config.sites),
-            mirroring: config.listens[0].mirroring().beside(&config.sites),
-            mirror_hosts: &config.listens[0].mirror_hosts,
-            asker: Asker::ThisMachine,
-            own: &own,
-            inside: None,
-            client: IpAddr::from([127, 0, 0, 1]),
-            scheme: Scheme::Http,
-            via_name: "larder-test",
-            found: &FoundFacts::default(),
-            for_run: false,
-            handed_out: None,
-            credentials: None,
-            mounts: None,
-            hook_lines: None,
-        };
-        let mut facts = Facts::of(scene, &head);
-        let verdict = judge::judge(&mut facts);
-        let read = facts.read(Editions::default());
-        let all = [
-            (Fact::Client, "client"),
-            (Fact::OwnAddresses, "own addresses"),
-            (Fact::Path, "path"),
-            (Fact::IsManagerPath, "is manager path"),
-            (Fact::PathClimbs, "path climbs"),
-            (Fact::HasQuery, "has query"),
-        ];
-        let facts = all.into_iter().filter(|(fact, _)| read.has(*fact)).map(|(_, name)| name);
-        // The rule of tests reads a field that no other one reads.
-        let fields = read.fields().unwrap().filter(|name| *name != "X-Test-Group");
-        (verdict, facts.chain(fields).collect())
-    }
-
-    #[test]
-    fn a_verdict_names_the_facts_that_it_depends_on() {
-        let forward = "[[listen]]\naddress = \"127.0.0.1:3128\"\n";
-        let one = "[[listen]]\naddress = \"127.0.0.1:8080\"\norigin = \"http://127.0.0.1:9000\"\n";
-        let below = "[[listen]]\naddress = \"127.0.0.1:8080\"\norigin = \"http://127.0.0.1:9000/base\"\n";
-        let sites = |prefix: &str| {
-            format!(
-                "[[site]]\nhosts = [\"a.test\"]\norigin = \"http://127.0.0.1:9000\"\nprefix = \"{prefix}\"\n{forward}forward = true\n"
-            )
-        };
-        let absolute = "GET http://a.test/x HTTP/1.1\r\nHost: a.test\r\n\r\n";
-        let origin = "GET /x HTTP/1.1\r\nHost: a.test\r\n\r\n";
-        let index = "GET http://a.test/x HTTP/1.1\r\nHost: a.test\r\nPacote-Req-Type: packument\r\n\r\n";
-        let npm = format!("presets = [\"npm\"]\n{forward}");
-        let four = "presets = [\"apt\", \"cargo\", \"npm\", \"python\"]\n";
-        let by_rules = |further: &[&'static str], fields: &[&'static str]| {
-            let start = [&["client", "own addresses"][..], further, &["is manager path", "has query", "Via"]];
-            [&start.concat()[..], fields, &["Cache-Control"]].concat()
-        };
-        let of_npm = ["Accept", "Pacote-Req-Type"];
-        for (settings, request, wanted) in [
-            (forward, absolute, vec!["client", "own addresses", "is manager path", "Via"]),
-            (one, origin, vec!["Via", "Host"]),
-            (below, origin, vec!["path climbs", "Via", "Host"]),
-            (&sites("/"), origin, vec!["Via", "Host"]),
-            (&npm, absolute, by_rules(&[], &of_npm)),
-            (&npm, index, by_rules(&["path"], &of_npm)),
-            (
-                &format!("{four}{}", sites("/").replace("a.test", "b.test")),
-                absolute,
-                by_rules(&[], &["User-Agent", "Cargo-Protocol", "Accept", "Pacote-Req-Type"]),
-            ),
-            (&sites("/y"), absolute, vec!["client", "own addresses", "path", "is manager path", "Via"]),
-        ] {
-            let (verdict, read) = read(settings, request);
-            assert!(matches!(verdict, Verdict::Allow(_)), "{settings}{request}{verdict:?}");
-            assert_eq!(read, wanted, "{settings}{request}");
-        }
-    }
-}
+mod tests;

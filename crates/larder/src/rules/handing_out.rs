@@ -26,8 +26,12 @@ impl Ask {
         }
     }
 
-    /// The request as look-up and policy see it, where store rules take something off it: its credential, or `no-cache`.
+    /// The request as look-up and policy see it, where something is taken off it: a credential that was for Larder or makes the key, or `no-cache`.
     pub fn as_looked_up(&self, request: &RequestHead) -> Option<RequestHead> {
+        if self.consumes_authorization() && request.fields.contains("Authorization") {
+            let bare = credential::without(request);
+            return Some(self.without_no_cache(&bare).unwrap_or(bare));
+        }
         match self.credential() {
             None => self.without_no_cache(request),
             Some(_) => {
@@ -112,10 +116,12 @@ mod tests {
             route: Route::Forward(Asker::ThisMachine),
             rule: Rule::Question,
             by_rule,
+            by_table: None,
             by_hook: None,
             hook_note: None,
             hooked_by: None,
             registry: None,
+            people: None,
         };
         let mut key = Vec::new();
         ask.key(&Cache::new(larder_cache::cache::Settings::default()), &mut key);
@@ -130,10 +136,12 @@ mod tests {
             route,
             rule: Rule::Question,
             by_rule: None,
+            by_table: None,
             by_hook: None,
             hook_note: None,
             hooked_by: None,
             registry: None,
+            people: None,
         };
         let mut answer = ResponseHead::new(302);
         answer.fields.push("Location", to);
@@ -217,10 +225,12 @@ mod tests {
                 route: Route::Forward(Asker::ThisMachine),
                 rule: Rule::Question,
                 by_rule,
+                by_table: None,
                 by_hook: None,
                 hook_note: None,
                 hooked_by: None,
                 registry: None,
+                people: None,
             };
             ask.weigh(Asked::of(&request))
         };

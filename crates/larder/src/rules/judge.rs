@@ -1,15 +1,19 @@
 //! The rules, in the order in which they are applied.
 
 use super::facts::{Facts, Scene};
-use super::hooked::{self, Hooked};
-use super::pages::{ambiguous, connect_port, denied, forward_off, out_of_reach};
-use super::{Ask, HookedAnswer, Mirrored, Need, Route, mirror};
-use crate::config::{HostHeader, Site};
+use super::gate::{self, Refused};
+use super::hooked::{self, Hooked, HookedConnect, HooksOf, is_of_one_origin, without_credentials};
+use super::pages::{ambiguous, connect_port, denied, forward_off, no_ftp, out_of_reach};
+use super::{Ask, ByPeople, ByTable, FoundFacts, HookedAnswer, Limited, Mirrored, Need, Route, mirror, table};
+use crate::config::HostHeader;
 use crate::hook::HookNote;
 use crate::page::Page;
+use crate::people::User;
 use crate::reach::{self, Asker};
 use crate::record::Rule;
-use larder_wire::{Host, Method, RequestHead};
+use larder_rules::rule::RuleNote;
+use larder_wire::{Host, Method, RequestHead, Scheme, Url};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// The decision about a request.
@@ -20,7 +24,7 @@ pub enum Verdict {
     /// As [`Verdict::Allow`], for a URL that stood in the path: other fields go to the origin and to the client.
     Mirror(Box<Mirrored>),
     /// A tunnel to this host and port; the listener says whether its TLS is intercepted.
-    Tunnel(Host, u16),
+    Tunnel(Host, u16, TunnelFor),
     /// An answer of Larder's own.
     Answer(Page),
     /// An answer of a hook, or the page for one that failed.
@@ -31,8 +35,29 @@ pub enum Verdict {
     Manager(String),
     /// The request's own head is the answer (TRACE with `Max-Forwards: 0`).
     Echo,
-    /// The rules can't decide before this fact is known; [`judge_and_wait`](super::judge_and_wait) finds it out.
-    Needs(Need),
+    /// The rules can't decide before this fact is known; [`judge_and_wait`](super::judge_and_wait) finds it out, and goes on with the
+    /// facts that were found until then.
+    Needs(Need, Box<FoundFacts>),
+}
+
+impl Verdict {
+    /// A verdict that needs this fact. The facts that were found until then are put in by the one who has them.
+    fn needs(need: Need) -> Verdict {
+        Verdict::Needs(need, Box::default())
+    }
+}
+
+/// The facts that go with a tunnel.
+#[derive(Debug, Default)]
+pub struct TunnelFor {
+    /// The user who has logged in.
+    pub user: Option<Arc<User>>,
+    /// The rules of the table that hold, where any do.
+    pub rules: Option<Arc<RuleNote>>,
+    /// The work of hooks, where any was called.
+    pub note: Option<Box<HookNote>>,
+    /// The limits of bandwidth for that which comes out of the tunnel.
+    pub limits: Option<Rc<[Limited]>>,
 }
 
 /// The route of a request that is allowed, and the rule that allowed it.
@@ -86,14 +111,35 @@ pub(super) fn judge(facts: &mut Facts<'_>) -> Verdict {
         ));
     }
     if let Some(verdict) = mirror::judge(facts) {
-        return verdict.map_or_else(Verdict::Answer, Verdict::Mirror);
+        return judge_mirrored(facts, verdict);
+    }
+    let mut by_table =
+        match table::is_asked(facts).then(|| facts.url()).flatten().map(|url| table::judge(facts, url, false)) {
+            Some(Err(refused)) => return refused.into(),
+            Some(Ok(by_table)) => by_table.map(Box::new),
+            None => None,
+        };
+    if let Some(by_table) = &mut by_table
+        && let Some(url) = by_table.client_url.take()
+    {
+        let (client_url, was_of_site) = (facts.url().cloned(), facts.is_of_site());
+        facts.replace_url(url);
+        // The operator's sites are one house; beyond them each origin is a stranger to the others.
+        let is_in_house = was_of_site && facts.is_of_site();
+        let is_of_one_origin =
+            facts.url().zip(client_url.as_ref()).is_some_and(|(to, from)| is_of_one_origin(to, from));
+        if !is_in_house && !is_of_one_origin {
+            let names = facts.fields().iter().map(|(name, _)| name);
+            by_table.effects = Rc::new(without_credentials(&by_table.effects, names));
+        }
+        by_table.client_url = client_url;
     }
     let verdict = match facts.inside() {
         Some((host, port)) => judge_inside(facts, host, *port),
         None => judge_url(facts),
     };
     match verdict {
-        UrlVerdict::Allowed(allowed) => judge_allowed(facts, allowed),
+        UrlVerdict::Allowed(allowed) => judge_allowed(facts, allowed, by_table),
         UrlVerdict::Refused(page) if facts.forwards() && [NO_SITE, reach::REFUSED].contains(&page.word) => {
             judge_manager(facts).unwrap_or(Verdict::Answer(page))
         }
@@ -101,10 +147,40 @@ pub(super) fn judge(facts: &mut Facts<'_>) -> Verdict {
     }
 }
 
-fn judge_allowed(facts: &mut Facts<'_>, mut allowed: AllowedRoute) -> Verdict {
+impl From<Refused> for Verdict {
+    fn from(refused: Refused) -> Verdict {
+        match refused {
+            Refused::Page(page) => Verdict::Answer(*page),
+            Refused::Needs(need) => Verdict::needs(need),
+        }
+    }
+}
+
+/// The gate stands before the mirror: whoever it refuses learns nothing of the mirror's own refusals.
+fn judge_mirrored(facts: &Facts<'_>, verdict: Result<Box<Mirrored>, Refused>) -> Verdict {
+    let by_rule = match verdict {
+        Ok(ref mirrored) => mirrored.ask.people.clone(),
+        Err(Refused::Needs(need)) => return Verdict::needs(need),
+        Err(Refused::Page(_)) => None,
+    };
+    match (gate::of_mirror(facts, by_rule), verdict) {
+        (Err(refused), _) | (_, Err(refused)) => refused.into(),
+        (Ok(people), Ok(mut mirrored)) => {
+            mirrored.ask.people = people;
+            Verdict::Mirror(mirrored)
+        }
+    }
+}
+
+fn judge_allowed(facts: &mut Facts<'_>, mut allowed: AllowedRoute, mut by_table: Option<Box<ByTable>>) -> Verdict {
     let may_purge = match facts.method().as_str() {
         "PURGE" => facts.config().access.may_purge(facts.client()),
         _ => None,
+    };
+    let by_rule = by_table.as_mut().and_then(|by_table| by_table.people.take());
+    let mut people = match gate::of_request(facts, allowed.rule, by_rule, may_purge == Some(true)) {
+        Ok(people) => people,
+        Err(refused) => return refused.into(),
     };
     let verdict = match may_purge {
         // A purge names a stored response, whichever listener stored it, so `check_route` does not apply.
@@ -112,41 +188,70 @@ fn judge_allowed(facts: &mut Facts<'_>, mut allowed: AllowedRoute) -> Verdict {
         Some(false) => Err(Verdict::Answer(denied("purge", "This client may not purge."))),
         None => check_route(facts, &allowed).map(|()| Verdict::Allow as fn(Ask) -> Verdict),
     };
+    if let Some(by_table) = &mut by_table {
+        by_table.reroute(&mut allowed.route);
+        if allowed.route.is_below_path() && facts.path_climbs() {
+            return Verdict::Answer(ambiguous());
+        }
+    }
     let (mut by_hook, mut hook_note, mut hooked_by) = (None, None, None);
-    if let Some((number, site, host)) = hooked_site(facts, &allowed) {
+    if let Some(hooks) = hooks_of(facts, allowed.rule) {
         let judged = match (&verdict, may_purge) {
-            (Ok(_), None) => hooked::judge(facts, (number, site, host)),
-            _ => Ok(hooked::unasked(host)),
+            (Ok(_), None) => {
+                let set_by_rules = by_table.as_ref().map_or(&[][..], |by_table| &by_table.effects.set);
+                hooked::judge(facts, HooksOf { set_by_rules, ..hooks })
+            }
+            _ => Ok(hooked::unasked(hooks.host)),
         };
         match judged {
-            Err(need) => return Verdict::Needs(need),
+            Err(need) => return Verdict::needs(need),
             Ok(Hooked::Answered(page, note)) => return answered_by_hook(facts, page, allowed.rule, note),
             Ok(Hooked::GoesOn(goes_on)) => {
                 (by_hook, hook_note) = (goes_on.changed, goes_on.note.map(Box::new));
                 hooked_by = Some(Box::new(goes_on.hooked_by));
                 allowed.route = goes_on.route.unwrap_or(allowed.route);
-                goes_on.url.into_iter().for_each(|url| facts.replace_url(url));
+                if let Some(url) = goes_on.url
+                    && let Err(refused) = go_to(facts, url, &mut people)
+                {
+                    return refused.into();
+                }
             }
         }
     }
+    if let Some(people) = &mut people {
+        people.logins = facts.found().logins();
+    }
     let mut by_rule = facts.by_rule(&allowed.route);
-    if let (Some(by_rule), Some(by_hook)) = (&mut by_rule, &by_hook) {
-        let is_credential = |name: &str| name == "authorization";
-        let effects = &by_hook.effects;
-        if effects.set.iter().any(|(name, _)| is_credential(name)) || effects.remove.iter().any(|it| is_credential(it))
-        {
-            // The credential is the script's now, or none.
-            by_rule.credential = None;
-        }
+    let mut changed =
+        by_hook.iter().map(|by_hook| &by_hook.effects).chain(by_table.iter().map(|by_table| &by_table.effects));
+    let is_consumed = people.as_ref().is_some_and(|people| people.consumes_authorization);
+    if let Some(by_rule) = &mut by_rule
+        && (is_consumed || changed.any(|effects| effects.changes("authorization")))
+    {
+        // The credential is the script's now, or none; or it says who is here, and nothing to the origin.
+        by_rule.credential = None;
     }
     match (verdict, facts.take_url()) {
         (Ok(verdict), Some(url)) => {
             let AllowedRoute { route, rule } = allowed;
-            verdict(Ask { url, route, rule, by_rule, by_hook, hook_note, hooked_by, registry: None })
+            verdict(Ask { url, route, rule, by_rule, by_table, by_hook, hook_note, hooked_by, registry: None, people })
         }
         (Ok(_), None) => Verdict::Answer(ambiguous()),
         (Err(verdict), _) => verdict,
     }
+}
+
+/// Lets a request go to the URL that a hook has chosen, where the rules let it go to another origin.
+fn go_to(facts: &mut Facts<'_>, url: Url, people: &mut Option<Box<ByPeople>>) -> Result<(), Refused> {
+    if facts.url().is_none_or(|asked| !is_of_one_origin(asked, &url))
+        && let Some(by_rule) = table::judge_elsewhere(facts, &url)?
+    {
+        let people = people.get_or_insert_default();
+        people.consumes_authorization |= by_rule.consumes_authorization;
+        people.user = by_rule.user.or(people.user.take());
+    }
+    facts.replace_url_by_hooks(url);
+    Ok(())
 }
 
 fn answered_by_hook(facts: &mut Facts<'_>, page: Page, rule: Rule, note: Option<HookNote>) -> Verdict {
@@ -156,11 +261,19 @@ fn answered_by_hook(facts: &mut Facts<'_>, page: Page, rule: Rule, note: Option<
     }
 }
 
-/// The site that a request is for, with its number and the processes of its hooks, where it has hooks.
-fn hooked_site<'a>(facts: &Facts<'a>, allowed: &AllowedRoute) -> Option<(usize, &'a Site, &'a Host)> {
-    let Rule::Site(number) = allowed.rule else { return None };
-    let site = facts.config().sites.get(usize::from(number))?;
-    Some((usize::from(number), site, site.hooked_by.as_ref()?))
+/// The hooks that a request which this rule allows meets, where there are any.
+fn hooks_of<'a>(facts: &Facts<'a>, rule: Rule) -> Option<HooksOf<'a>> {
+    match rule {
+        Rule::Site(number) => {
+            let number = usize::from(number);
+            let site = facts.config().sites.get(number)?;
+            Some(HooksOf { host: site.hooked_by.as_ref()?, site: Some((number, site)), set_by_rules: &[] })
+        }
+        Rule::Forward | Rule::Tunnel => {
+            Some(HooksOf { host: facts.config().forward.hooked_by.as_ref()?, site: None, set_by_rules: &[] })
+        }
+        Rule::Listener | Rule::Mirror | Rule::Question => None,
+    }
 }
 
 fn check_route(facts: &Facts<'_>, allowed: &AllowedRoute) -> Result<(), Verdict> {
@@ -181,7 +294,7 @@ fn check_route(facts: &Facts<'_>, allowed: &AllowedRoute) -> Result<(), Verdict>
 fn judge_manager(facts: &Facts<'_>) -> Option<Verdict> {
     let path = facts.manager_path()?;
     let config = facts.config();
-    let is_passed_on = ["Via", "Forwarded", "X-Forwarded-For"].iter().any(|name| facts.has_field(name));
+    let is_passed_on = facts.is_passed_on();
     let is_local = facts.client().to_canonical().is_loopback() && config.is_of_this_machine() && !is_passed_on;
     if is_local && config.admin_token.is_none() {
         return Some(Verdict::Manager(path.to_owned()));
@@ -222,10 +335,30 @@ fn judge_connect(facts: &Facts<'_>, host: &Host, port: u16) -> Verdict {
     if !access.may_connect(port, facts.asker() != Asker::Elsewhere) {
         return Verdict::Answer(connect_port().closing());
     }
-    if is_out_of_reach(facts, host, port) {
+    if facts.is_out_of_reach(host, port) {
         return Verdict::Answer(out_of_reach().closing());
     }
-    Verdict::Tunnel(host.clone(), port)
+    let url = Url { scheme: Scheme::Https, host: host.clone(), port, path: "/".into() };
+    let (by_rules, rules, limits) = match table::judge(facts, &url, true) {
+        Ok(None) => (None, None, None),
+        Ok(Some(ByTable { people, note, limits, .. })) => (people.and_then(|people| people.user), Some(note), limits),
+        // A client that is asked for a login goes on by the same connection.
+        Err(Refused::Page(page)) if page.status == 407 => return Verdict::Answer(*page),
+        Err(Refused::Page(page)) => return Verdict::Answer(page.closing()),
+        Err(Refused::Needs(need)) => return Verdict::needs(need),
+    };
+    let user = match gate::of_tunnel(facts, by_rules, (host, port)) {
+        Ok(user) => user,
+        Err(refused) => return refused.into(),
+    };
+    let hooked = hooks_of(facts, Rule::Forward).map(|hooks| hooked::judge_connect(facts, hooks, (host, port)));
+    let tunnel = |note: Option<HookNote>| TunnelFor { user, rules, note: note.map(Box::new), limits };
+    match hooked {
+        None => Verdict::Tunnel(host.clone(), port, tunnel(None)),
+        Some(Ok(HookedConnect::GoesOn(note))) => Verdict::Tunnel(host.clone(), port, tunnel(note)),
+        Some(Ok(HookedConnect::Answered(answer))) => Verdict::Hooked(answer),
+        Some(Err(need)) => Verdict::needs(need),
+    }
 }
 
 fn judge_url(facts: &Facts<'_>) -> UrlVerdict {
@@ -241,7 +374,7 @@ fn judge_url(facts: &Facts<'_>) -> UrlVerdict {
             rule: Rule::Site(u16::try_from(number).unwrap_or(u16::MAX)),
         });
     }
-    let Some((_, host, port)) = facts.site() else { return UrlVerdict::Refused(ambiguous()) };
+    let Some((scheme, host, port)) = facts.site() else { return UrlVerdict::Refused(ambiguous()) };
     if !facts.is_absolute() {
         return UrlVerdict::Refused(Page::new(
             404,
@@ -259,17 +392,13 @@ fn judge_url(facts: &Facts<'_>) -> UrlVerdict {
     if !facts.config().access.may_proxy(facts.client()) {
         return UrlVerdict::Refused(denied("client", "This client may not use the proxy."));
     }
-    if is_out_of_reach(facts, host, port) {
+    if facts.is_out_of_reach(host, port) {
         return UrlVerdict::Refused(out_of_reach());
     }
+    if scheme == Scheme::Ftp && !(cfg!(feature = "ftp") && facts.config().forward_ftp) {
+        return UrlVerdict::Refused(no_ftp());
+    }
     UrlVerdict::Allowed(AllowedRoute { route: Route::Forward(facts.asker()), rule: Rule::Forward })
-}
-
-/// Whether the form of the host (an address, `localhost`) is out of reach for the client. That is refused before the lookup,
-/// because a response that a client of this machine had stored is not for clients elsewhere. The addresses of a name are
-/// checked when it is connected to (`reach`).
-fn is_out_of_reach(facts: &Facts<'_>, host: &Host, port: u16) -> bool {
-    reach::refuses_form(facts.asker(), &facts.config().access.destinations, facts.own_addresses(), host, port)
 }
 
 /// Inside an opened tunnel a request is for the host of the tunnel and for no other: otherwise one host's certificate
@@ -283,7 +412,7 @@ fn judge_inside(facts: &Facts<'_>, host: &Host, port: u16) -> UrlVerdict {
             "Open a connection of its own for the other host.",
         ));
     }
-    if is_out_of_reach(facts, host, port) {
+    if facts.is_out_of_reach(host, port) {
         return UrlVerdict::Refused(out_of_reach());
     }
     UrlVerdict::Allowed(AllowedRoute { route: Route::Forward(facts.asker()), rule: Rule::Tunnel })
@@ -314,7 +443,7 @@ fn judge_max_forwards(facts: &Facts<'_>) -> Option<Verdict> {
 fn judge_group(facts: &Facts<'_>) -> Option<Verdict> {
     let wanted = facts.text("X-Test-Group")?;
     match facts.group() {
-        Err(need) => Some(Verdict::Needs(need)),
+        Err(need) => Some(Verdict::needs(need)),
         Ok(group) if group == wanted => None,
         Ok(_) => Some(Verdict::Answer(denied("group", "This client is of another group."))),
     }

@@ -2,13 +2,24 @@
 
 use super::facts::{Fact, FactsRead};
 use super::{Ask, Rule};
+use crate::clock;
 use crate::env::{Env, PeerFacts};
+use crate::hook::{HookContext, HookedVerdict, HooksRead, VERDICT_KEY_BYTES_MAX};
 use crate::listener::Listener;
 use crate::manager;
+use crate::people::User;
+use crate::record::Record;
 use larder_cache::policy::Asked;
+use larder_rules::Matched;
+use larder_rules::facts::{Slot, Slots};
+use larder_rules::rule::RuleNote;
 use larder_wire::{Host, Method, RequestHead, Scheme, Target, reading};
+use std::borrow::Cow;
+use std::hash::{BuildHasher, Hash};
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The verdict on an earlier plain GET that was allowed. The memo holds for a request for which every fact that the verdict
 /// depended on is the same; then no URL is made and no rule is asked. These facts are those that the rules read, so a new rule
@@ -18,6 +29,8 @@ pub struct JudgeMemo {
     listener: Arc<Listener>,
     scheme: Scheme,
     inside: Option<(Host, u16)>,
+    /// The user who opened the tunnel.
+    tunnel_user: Option<Arc<User>>,
     edition: u64,
     /// Scheme, host and port of a target in absolute form.
     absolute: Option<(Scheme, Host, u16)>,
@@ -30,60 +43,165 @@ pub struct JudgeMemo {
     plain_path: bool,
     /// The target was seen to have no query.
     no_query: bool,
+    /// The time that rules read, in minutes since 1970.
+    minute: Option<i64>,
+    /// The edition of the lists that rules read.
+    lists: Option<u64>,
+    /// Where rules read the path: the number of all facts beside it, and the rules that hold.
+    by_path: Option<(u64, Matched)>,
     fields: Box<[FieldRead]>,
+    /// The logins that the verdict depended on.
+    login: Option<LoginMemo>,
     // The verdict.
     rule: Rule,
+    /// The rules of the table that hold.
+    note: Option<Arc<RuleNote>>,
     asked: Asked,
     /// The URL up to its path.
     url_start: Box<str>,
     /// The key up to the path.
     key_start: Box<[u8]>,
+    /// Where hooks had a say, the facts under which their verdicts are remembered by path.
+    hooked: Option<HookContext>,
+}
+
+/// Logins that a verdict depended on: until when they count, and by which edition of what is known of people. Groups that a helper
+/// names change without an edition, so the users count with them.
+struct LoginMemo {
+    until: Instant,
+    edition: u64,
+    /// All whom the verdict depended on.
+    users: Box<[Arc<User>]>,
+    /// The one for whom the request is served.
+    user: Option<Arc<User>>,
 }
 
 impl JudgeMemo {
     /// The memo of a plain GET that was allowed as `ask`, by the facts that were read; `None` where a request with
     /// another path could be judged otherwise.
-    pub fn of(peer: &PeerFacts, request: &RequestHead, read: FactsRead, ask: &Ask, asked: Asked) -> Option<JudgeMemo> {
-        if request.method != Method::Get || read.has(Fact::Path) {
+    pub fn of(
+        env: &Env,
+        (peer, request): (&PeerFacts, &RequestHead),
+        read: &FactsRead,
+        ask: &Ask,
+        asked: Asked,
+    ) -> Option<JudgeMemo> {
+        if request.method != Method::Get || !may_hold_again(read, ask) || env.edition() != read.editions.settings {
             return None;
         }
-        let mut fields = Vec::new();
-        for name in read.fields()? {
-            let value = only_line(request, name)?;
-            fields.push((name, value.map(Box::from)));
-        }
+        let fields = fields_read(env, request, read)?;
         let mut start = String::new();
-        ask.url.write_to(&mut start);
-        start.truncate(start.len() - ask.url.path.len());
+        let client_url = ask.client_url();
+        client_url.write_to(&mut start);
+        start.truncate(start.len() - client_url.path.len());
         let mut key_start = Vec::new();
         ask.begin_key(&mut key_start);
         key_start.extend_from_slice(start.as_bytes());
-        let memo = JudgeMemo {
+        let mut memo = JudgeMemo {
             listener: Arc::clone(&peer.listener),
             scheme: peer.scheme,
             inside: peer.inside.clone(),
+            tunnel_user: peer.tunnel_user().map(Arc::clone),
             // The edition that the request was judged by: a reload may have come since then.
             edition: read.editions.settings,
             absolute: match &request.target {
                 Target::Absolute(url) => Some((url.scheme, url.host.clone(), url.port)),
                 _ => None,
             },
-            client: read.has(Fact::Client).then(|| peer.address.ip()),
+            client: (read.has(Fact::Client) || read.slots.has(Slot::CLIENT) || read.hooks.is_some())
+                .then(|| peer.address.ip()),
             own_addresses: read.has(Fact::OwnAddresses).then_some(read.editions.own_addresses),
             not_manager: read.has(Fact::IsManagerPath),
             plain_path: read.has(Fact::PathClimbs),
             no_query: read.has(Fact::HasQuery),
-            fields: fields.into(),
+            minute: read.slots.has(Slot::TIME).then(|| read.minute.unwrap_or_else(clock::minute)),
+            lists: read.slots.has(Slot::LIST).then_some(read.editions.lists),
+            by_path: None,
+            fields,
+            login: read.until.map(|until| LoginMemo {
+                until,
+                edition: read.editions.people,
+                users: read.users.as_slice().into(),
+                user: ask.user().map(Arc::clone),
+            }),
             rule: ask.rule,
+            note: ask.by_table.as_ref().map(|by_table| Arc::clone(&by_table.note)),
             asked,
             url_start: start.into(),
             key_start: key_start.into(),
+            hooked: None,
         };
-        memo.covers_path(&ask.url.path).then_some(memo)
+        if read.slots.meets(Slots::OF_PATH) {
+            let context = memo.context(&env.rule_contexts);
+            env.rule_paths.borrow_mut().remember_rules(context, &ask.url.path, &read.matched);
+            memo.by_path = Some((context, read.matched.clone()));
+        }
+        if let Some(hooks) = &read.hooks {
+            memo.hooked = Some(memo.remember_hooked(env, request, (hooks, ask, asked))?);
+        }
+        memo.covers_path(&client_url.path).then_some(memo)
+    }
+
+    /// A number for all facts beside the path: memos of different connections have the same one where all of these are the same.
+    fn context(&self, hasher: &impl BuildHasher) -> u64 {
+        let connection = (Arc::as_ptr(&self.listener).addr(), self.scheme, &self.inside, self.edition, &self.absolute);
+        let tunnel_user = self.tunnel_user.as_ref().map(identity);
+        let login =
+            self.login.as_ref().map(|login| (login.users.iter().map(identity).collect::<Vec<_>>(), login.edition));
+        let people = (tunnel_user, login);
+        let facts = (self.client, self.own_addresses, self.minute, self.lists, people, &self.fields);
+        hasher.hash_one((connection, facts, self.rule, self.not_manager, self.plain_path, self.no_query))
+    }
+
+    /// Whether the same rules of the table hold for this path, as far as that is remembered.
+    fn covers_rules(&self, env: &Env, path: &str) -> bool {
+        self.minute.is_none_or(|minute| minute == clock::minute())
+            && self.by_path.as_ref().is_none_or(|(context, matched)| {
+                env.rule_paths.borrow().find(*context, path).is_some_and(|known| known == matched)
+            })
+    }
+
+    /// Notes the rules of the table that hold.
+    pub fn note_rules(&self, record: &mut Record) {
+        if let Some(note) = &self.note {
+            record.note_rules(note);
+        }
+    }
+
+    /// Remembers the verdict on a request that hooks let go on, by its path; `None` where its key is too long.
+    fn remember_hooked(
+        &self,
+        env: &Env,
+        request: &RequestHead,
+        (read, ask, asked): (&HooksRead, &Ask, Asked),
+    ) -> Option<HookContext> {
+        let mut key = Vec::new();
+        ask.key_at_first(&mut key);
+        if key.len() > VERDICT_KEY_BYTES_MAX {
+            return None;
+        }
+        let context = HookContext::of(&env.rule_contexts, self.context(&env.rule_contexts), &request.fields);
+        let (is_changed, note) = (ask.by_hook.is_some(), ask.hook_note.clone());
+        let verdict = HookedVerdict { read: read.clone(), asked, key: key.into(), is_changed, note };
+        env.hooked_paths.borrow_mut().remember(context.number, &ask.client_url().path, Rc::new(verdict));
+        Some(context)
+    }
+
+    /// The verdict of hooks on a request for this path, whose other facts this memo covers; `None` where none have a say.
+    pub fn hooked(&self, env: &Env, path: &str) -> Result<Option<Rc<HookedVerdict>>, NotRemembered> {
+        let Some(context) = &self.hooked else { return Ok(None) };
+        let known = env.hooked_paths.borrow();
+        let verdict = known.find(context.number, path).filter(|verdict| verdict.holds());
+        verdict.map(|verdict| Some(Rc::clone(verdict))).ok_or(NotRemembered)
     }
 
     /// Whether the fields that the verdict depended on are the same.
-    pub fn covers_fields(&self, request: &RequestHead) -> bool {
+    pub fn covers_fields(&self, env: &Env, request: &RequestHead) -> bool {
+        if let Some(context) = &self.hooked
+            && !context.covers(&env.rule_contexts, &request.fields)
+        {
+            return false;
+        }
         self.fields.iter().all(|(name, value)| only_line(request, name) == Some(value.as_deref()))
     }
 
@@ -104,8 +222,12 @@ impl JudgeMemo {
             && self.scheme == peer.scheme
             && self.client.is_none_or(|client| client == peer.address.ip())
             && self.own_addresses.is_none_or(|edition| edition == env.common.own_addresses.edition())
+            && self.lists.is_none_or(|edition| edition == env.common.lists.live().edition())
             && self.inside == peer.inside
-            && self.covers_path(path);
+            && self.tunnel_user.as_ref() == peer.tunnel_user()
+            && self.login.as_ref().is_none_or(|login| login.holds(env))
+            && self.covers_path(path)
+            && self.covers_rules(env, path);
         holds.then_some(path)
     }
 
@@ -115,6 +237,12 @@ impl JudgeMemo {
             && !(self.not_manager && path.starts_with(manager::PREFIX))
             && (!self.plain_path || reading::is_plain(path))
             && !(self.no_query && path.contains('?'))
+    }
+
+    /// The user who has logged in.
+    pub fn user(&self) -> Option<&Arc<str>> {
+        let of_login = self.login.as_ref().and_then(|login| login.user.as_ref());
+        of_login.or(self.tunnel_user.as_ref()).map(|user| &user.name)
     }
 
     /// The rule that allowed the request.
@@ -147,8 +275,49 @@ impl JudgeMemo {
     }
 }
 
+impl LoginMemo {
+    fn holds(&self, env: &Env) -> bool {
+        self.edition == env.common.people.edition() && clock::instant() < self.until
+    }
+}
+
+/// All that rules may ask of a user.
+fn identity(user: &Arc<User>) -> impl Hash + '_ {
+    (&user.name, &user.groups, &user.login)
+}
+
+/// The verdict of hooks on a request is not known.
+pub struct NotRemembered;
+
+/// Whether a verdict that depended on these facts holds for another request with the same facts.
+fn may_hold_again(read: &FactsRead, ask: &Ask) -> bool {
+    if ask.by_table.as_ref().is_some_and(|by_table| by_table.is_of_one_request) || read.slots.meets(Slots::WITHOUT_MEMO)
+    {
+        return false;
+    }
+    // Hooks look at the path themselves; whoever else does so (helpers, logins with a proof for each request, store rules) may decide
+    // otherwise about the next request that is the same.
+    if read.has(Fact::Path) || (read.has(Fact::ByHooks) && read.hooks.is_none()) {
+        return false;
+    }
+    // Else rules were asked about another path than that by which the verdict is found.
+    ask.client_url() == &ask.url || !read.slots.meets(Slots::OF_PATH)
+}
+
+/// The fields that were read, with their values; `None` where there are too many, or several lines of one.
+fn fields_read(env: &Env, request: &RequestHead, read: &FactsRead) -> Option<Box<[FieldRead]>> {
+    let config = env.config();
+    let of_rules = config.rule_table.table.fields_of(read.slots).map(|name| Cow::Owned(name.to_owned()));
+    let mut fields: Vec<FieldRead> = Vec::new();
+    for name in read.fields()?.map(Cow::Borrowed).chain(of_rules) {
+        let value = only_line(request, &name)?.map(Box::from);
+        fields.push((name, value));
+    }
+    Some(fields.into())
+}
+
 /// A field that was read, and its only line, if it has one.
-type FieldRead = (&'static str, Option<Box<[u8]>>);
+type FieldRead = (Cow<'static, str>, Option<Box<[u8]>>);
 
 /// The value of a field, or that it is absent; `None` where the request has several lines of it.
 fn only_line<'a>(request: &'a RequestHead, name: &'a str) -> Option<Option<&'a [u8]>> {

@@ -2,14 +2,15 @@
 //! (decision 041). The meaning is an ordinary request of the forward proxy; these rules say who may ask so.
 
 use super::facts::Facts;
+use super::gate::Refused;
 use super::pages::{denied, out_of_reach};
-use super::{Ask, Route};
+use super::{Ask, Route, table};
 use crate::config::{Mirror, Mirroring};
 use crate::page::Page;
 use crate::reach;
 use crate::record::Rule;
 use larder_wire::reading::Reading;
-use larder_wire::{Method, Url};
+use larder_wire::{Fields, Method, Url};
 use std::sync::Arc;
 
 /// A request through the mirror that the rules allow.
@@ -21,11 +22,40 @@ pub struct Mirrored {
     pub named: Option<Arc<Mirror>>,
 }
 
+/// Fields of a request that are for one host, or that only pages in a browser send: they go to no origin behind the mirror.
+const KEPT_FROM_ORIGIN: [&str; 6] = ["Cookie", "Cookie2", "Referer", "Origin", "Upgrade-Insecure-Requests", "Upgrade"];
+
+/// Whether a field of the mirror's client goes to the origin.
+pub fn goes_to_origin(name: &str, passes_credentials: bool) -> bool {
+    let is_of_browser = name.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("Sec-"));
+    let is_credential = name.eq_ignore_ascii_case("Authorization") && !passes_credentials;
+    !is_of_browser && !is_credential && !KEPT_FROM_ORIGIN.iter().any(|kept| kept.eq_ignore_ascii_case(name))
+}
+
+/// The fields of the mirror's client that go to the origin.
+fn passed_on(fields: &Fields, passes_credentials: bool) -> Fields {
+    let mut fields = fields.clone();
+    fields.retain(|name, _| goes_to_origin(name, passes_credentials));
+    fields
+}
+
+fn passes_credentials(is_named: bool, is_registry: bool) -> bool {
+    is_named && !is_registry
+}
+
+impl Mirrored {
+    /// Whether credentials of the client go to the origin: it asked by a name that the configuration has, and tools are given their
+    /// credentials together with that name.
+    pub fn passes_credentials(&self) -> bool {
+        passes_credentials(self.named.is_some(), self.ask.registry.is_some())
+    }
+}
+
 /// The path of a registry's API.
 pub const REGISTRY: &str = "/v2/";
 
 /// The verdict on a request through the mirror, which may be a page of Larder's own; `None` where the request is none such.
-pub(super) fn judge(facts: &Facts<'_>) -> Option<Result<Box<Mirrored>, Page>> {
+pub(super) fn judge(facts: &Facts<'_>) -> Option<Result<Box<Mirrored>, Refused>> {
     let mirroring = facts.mirroring();
     if mirroring == Mirroring::None || facts.inside().is_some() {
         return None;
@@ -118,17 +148,22 @@ fn registry(mirrors: &[Arc<Mirror>], path: &str) -> Option<Meant> {
     Some(Meant::Url(at(first, rest), Some(Arc::clone(first))))
 }
 
-fn judge_meant(facts: &Facts<'_>, mirroring: Mirroring, meant: Meant) -> Result<Box<Mirrored>, Page> {
+fn no_upstream(url: &Url) -> Page {
+    let what = format!("This mirror has no upstream for {}.", url.authority());
+    Page::new(403, "mirror-named", what, "The administrator of this cache can configure a [[mirror]].")
+}
+
+fn judge_meant(facts: &Facts<'_>, mirroring: Mirroring, meant: Meant) -> Result<Box<Mirrored>, Refused> {
     refuse_browsers(facts)?;
     let (url, named) = match meant {
         Meant::Unreadable => {
             let what = "The path of this request begins like a URL, but it is none.";
-            return Err(Page::new(400, "mirror-url", what, "Write http://this-server/https://host/path."));
+            return Err(Page::new(400, "mirror-url", what, "Write http://this-server/https://host/path.").into());
         }
         Meant::Ping => {
             // Older clients believe this field alone.
             let page = Page::text("registry", "{}".to_owned());
-            return Err(page.with("Docker-Distribution-Api-Version", "registry/2.0"));
+            return Err(page.with("Docker-Distribution-Api-Version", "registry/2.0").into());
         }
         Meant::OtherRegistry(mirror, url) => (url, Some((Arc::new(mirror), false))),
         Meant::Url(url, named) => (url, named.map(|mirror| (mirror, true))),
@@ -137,34 +172,50 @@ fn judge_meant(facts: &Facts<'_>, mirroring: Mirroring, meant: Meant) -> Result<
         || facts.config().mirrors.iter().any(|mirror| mirror.path_of(&url).is_some());
     if !matches!(facts.method(), Method::Get | Method::Head) {
         let page = Page::new(405, "mirror-method", "A mirror is read only.", "Send this request to the origin itself.");
-        return Err(page.with("Allow", "GET, HEAD"));
+        return Err(page.with("Allow", "GET, HEAD").into());
     }
     if mirroring == Mirroring::Named && !is_configured {
-        let what = format!("This mirror has no upstream for {}.", url.authority());
-        return Err(Page::new(
-            403,
-            "mirror-named",
-            what,
-            "The administrator of this cache can configure a [[mirror]].",
-        ));
+        return Err(no_upstream(&url).into());
     }
     if !facts.config().access.may_proxy(facts.client()) {
-        return Err(denied("client", "This client may not use the proxy."));
+        return Err(denied("client", "This client may not use the proxy.").into());
     }
     // A `..` would lead out of the base path of the origin, or to another host for who resolves it first.
     if Reading::of(&url.path) == Reading::Climbs {
-        return Err(super::pages::ambiguous());
+        return Err(super::pages::ambiguous().into());
     }
     let destinations = &facts.config().access.destinations;
     if reach::refuses_form(facts.asker(), destinations, facts.own_addresses(), &url.host, url.port) {
-        return Err(out_of_reach());
+        return Err(out_of_reach().into());
     }
     let registry = named.as_ref().filter(|(mirror, _)| mirror.registry).map(|(mirror, _)| Arc::clone(mirror));
+    let passes_credentials = passes_credentials(named.is_some(), registry.is_some());
+    let fields = || passed_on(facts.fields(), passes_credentials);
+    let mut by_table = table::judge_changing(facts, (&url, false), &fields)?.map(Box::new);
+    if by_table.as_mut().is_some_and(|by_table| by_table.client_url.is_some() || by_table.changes_route()) {
+        let what = "A rule changes the URL or the origin of this request, which is not done for a mirror.";
+        return Err(Page::new(403, table::BY_RULE, what, "Tell the administrator of this cache.").into());
+    }
+    let mut people = by_table.as_mut().and_then(|by_table| by_table.people.take());
+    if let Some(people) = &mut people {
+        // The proof of a client of the mirror is for Larder, and nothing to the origin of a named mirror.
+        people.consumes_authorization = true;
+    }
     let route = Route::Forward(facts.asker());
     // Larder itself follows a registry's redirects, and the digest is the key of what they lead to.
     let by_rule = if registry.is_some() { None } else { facts.by_rule_of(&route, &url) };
-    let ask =
-        Ask { url, route, rule: Rule::Mirror, by_rule, by_hook: None, hook_note: None, hooked_by: None, registry };
+    let ask = Ask {
+        url,
+        route,
+        rule: Rule::Mirror,
+        by_rule,
+        by_table,
+        by_hook: None,
+        hook_note: None,
+        hooked_by: None,
+        registry,
+        people,
+    };
     Ok(Box::new(Mirrored { ask, named: named.map(|(mirror, _)| mirror) }))
 }
 

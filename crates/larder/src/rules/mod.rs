@@ -3,29 +3,40 @@
 
 mod ask;
 mod by_hook;
+mod by_people;
 mod by_rule;
+mod by_table;
 mod credential;
 mod facts;
+mod gate;
 mod handing_out;
 mod hooked;
 mod judge;
+mod login_found;
 mod memo;
 mod mirror;
 mod need;
 mod pages;
+mod route;
+mod table;
+#[cfg(test)]
+mod tests_of_people;
 
 use crate::record::Number;
 pub use crate::record::Rule;
 pub use ask::{Ask, Route};
 pub use by_hook::{ByHook, HookedAnswer, HookedBy};
+pub use by_people::ByPeople;
 pub use by_rule::ByRule;
+pub use by_table::{AnswerChanges, ByTable, Limited, Storing};
 use facts::{Editions, Facts};
-pub use facts::{FactsRead, Scene};
+pub use facts::{FactsRead, PeopleScene, Scene};
+
 pub use handing_out::{leads_to, store_rules};
 pub use hooked::{denied as denied_by_hook, may_go_on, page as page_of_hook};
-pub use judge::Verdict;
-pub use memo::JudgeMemo;
-pub use mirror::{Mirrored, REGISTRY};
+pub use judge::{TunnelFor, Verdict};
+pub use memo::{JudgeMemo, NotRemembered};
+pub use mirror::{Mirrored, REGISTRY, goes_to_origin};
 pub use need::{FoundFacts, Need};
 pub use pages::{fault_page, out_of_reach};
 
@@ -36,7 +47,16 @@ use pages::undecided;
 
 /// Judges a request that came on this connection by the settings in force; gives the verdict with the facts that it depended on.
 pub fn judge_noting(env: &Env, peer: &PeerFacts, request: &RequestHead) -> (Verdict, FactsRead) {
-    judge_with(env, peer, request, &FoundFacts::default())
+    judge_keeping(env, peer, request, FoundFacts::default())
+}
+
+/// Judges a request by these facts, which go on with the verdict where that needs a further one.
+fn judge_keeping(env: &Env, peer: &PeerFacts, request: &RequestHead, found: FoundFacts) -> (Verdict, FactsRead) {
+    let (verdict, read) = judge_with(env, peer, request, &found);
+    match verdict {
+        Verdict::Needs(need, _) => (Verdict::Needs(need, Box::new(found)), read),
+        verdict => (verdict, read),
+    }
 }
 
 /// Judges a request that came on this connection by the settings in force.
@@ -52,25 +72,41 @@ pub async fn judge_and_wait(
     (request, number): (&RequestHead, Number),
     verdict: Option<Verdict>,
 ) -> Verdict {
-    let mut verdict = verdict.unwrap_or_else(|| judge(env, peer, request));
-    let Verdict::Needs(_) = verdict else { return verdict };
-    let mut found = FoundFacts::default();
+    let verdict = verdict.unwrap_or_else(|| judge(env, peer, request));
+    let Verdict::Needs(mut need, mut found) = verdict else { return verdict };
     let name = env.common.names.name(number).to_string();
     for _ in 0..NEEDS_MAX {
-        let Verdict::Needs(need) = verdict else { return verdict };
         // Boxed, because it is rare and large.
         Box::pin(need.find_out((env, peer), (request, &name), &mut found)).await;
-        verdict = judge_with(env, peer, request, &found).0;
+        match judge_with(env, peer, request, &found).0 {
+            Verdict::Needs(next, _) => need = next,
+            verdict => return verdict,
+        }
     }
-    match verdict {
-        Verdict::Needs(_) => Verdict::Answer(undecided()),
-        verdict => verdict,
-    }
+    Verdict::Answer(undecided())
+}
+
+/// [`judge_and_wait`] for a request that takes the place of one that was allowed as `before`: its rates have counted, and its logins were
+/// asked.
+pub async fn judge_changed_and_wait(
+    env: &Env,
+    peer: &PeerFacts,
+    (request, number): (&RequestHead, Number),
+    before: &Ask,
+) -> Verdict {
+    let (verdict, _) = judge_keeping(env, peer, request, FoundFacts::after(before.people.as_deref()));
+    judge_and_wait(env, peer, (request, number), Some(verdict)).await
 }
 
 fn judge_with(env: &Env, peer: &PeerFacts, request: &RequestHead, found: &FoundFacts) -> (Verdict, FactsRead) {
     let (config, own) = (env.config(), env.own_addresses());
-    let editions = Editions { settings: env.edition(), own_addresses: env.own_addresses_edition() };
+    let lists = env.lists();
+    let editions = Editions {
+        settings: env.edition(),
+        own_addresses: env.own_addresses_edition(),
+        people: env.common.people.edition(),
+        lists: env.lists_edition(),
+    };
     let listener = &peer.listener;
     let scene = Scene {
         config: &config,
@@ -90,6 +126,16 @@ fn judge_with(env: &Env, peer: &PeerFacts, request: &RequestHead, found: &FoundF
         credentials: Some(&env.common.credential_secret),
         mounts: Some(env.upstreams.mounts()),
         hook_lines: Some(&env.hooks),
+        lists: Some(&**lists),
+        listener: listener.address,
+        rates: Some(&env.common.rates),
+        people: Some(PeopleScene {
+            people: &env.common.people,
+            user: peer.tunnel_user(),
+            connection: &peer.login,
+            client: peer.address,
+            listener: listener.address.unwrap_or(peer.address),
+        }),
     };
     let mut facts = Facts::of(scene, request);
     let verdict = judge::judge(&mut facts);

@@ -10,6 +10,16 @@ pub(super) fn forward_off() -> Page {
     Page::new(403, "forward-off", what, remedy)
 }
 
+pub(super) fn no_ftp() -> Page {
+    let what = match cfg!(feature = "ftp") {
+        true => "This cache asks no FTP servers.",
+        false => "This cache asks no FTP servers: its program was built without FTP.",
+    };
+    let remedy =
+        "Ask for the file at an https:// address; the administrator of this cache can set `forward.ftp = true`.";
+    Page::new(403, "no-ftp", what, remedy)
+}
+
 pub(super) fn ambiguous() -> Page {
     let what = "The path can be read in several ways, and they lead to different places.";
     Page::new(

@@ -170,7 +170,9 @@ fn open(
     Ok(match join(&config, network, way) {
         Some((client, started)) => (Larder::Joined(client, started.id.clone()), started),
         None => {
-            let own = start(config_of_own(config, way)).map_err(RunError::Start)?;
+            let config = config_of_own(config, way);
+            check_hooks(&config).map_err(|trouble| RunError::Start(trouble.into()))?;
+            let own = start(config).map_err(RunError::Start)?;
             (Larder::Own { finish: own.finish, keeps: own.keeps }, own.started)
         }
     })
@@ -209,7 +211,22 @@ fn join(config: &Config, network: Network, way: Way) -> Option<(control::Client,
 /// One listener on a free port, for this machine only.
 pub(crate) fn config_of_own(config: Config, way: Way) -> Config {
     let listen = Listen { intercept: way == Way::Proxy, ..Listen::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))) };
-    Config { listens: vec![listen], admin: None, sites: Sites::default(), ..config }
+    // Of applications and hooks only those of the forward proxy have work here, by the way of the mirror too: its listener also answers
+    // clients that use it as a proxy, and hooks that are gone would deny them.
+    let mut mounts = config.mounts;
+    mounts.retain(|mount| config.forward.hooked_by.as_ref() == Some(&mount.host));
+    Config { listens: vec![listen], admin: None, sites: Sites::default(), mounts, ..config }
+}
+
+/// A source tree that somebody else wrote does not configure the way of its own downloads, nor does it bring the hooks on that way.
+fn check_hooks(config: &Config) -> Result<(), String> {
+    match config.mounts.iter().find(|mount| mount.python.folder.is_relative()) {
+        None => Ok(()),
+        Some(mount) => Err(format!(
+            "{} of [forward] would be taken from the current folder, whoever wrote what lies there: give the `folder` of its [[python]] as an absolute path (where it has none, that is `.`)",
+            mount.application.name
+        )),
+    }
 }
 
 fn with_environment(command: &Command, started: &RunStarted) -> Result<u8, RunError> {
@@ -258,4 +275,32 @@ fn complain(command: &Command, what: &str, status: u8) -> u8 {
     let program = command.words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     diagnostics::say(format_args!("larder: {program}: {what}"));
     status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Loaded;
+
+    #[test]
+    fn a_run_has_the_hooks_of_the_forward_proxy_alone_and_none_of_the_current_folder() {
+        let config = |folder: &str| {
+            let text = format!(
+                "[forward]\nhooks = [\"proxy.py\"]\n[[python]]\nname = \"p\"\nfolder = \"{folder}\"\n\
+                 [[site]]\nhosts = [\"a.example\"]\norigin = \"wsgi:app\"\nhooks = [\"site.py\"]\n"
+            );
+            let loaded = Loaded::parse("test", &text, &[]).unwrap_or_else(|report| panic!("{report}"));
+            assert_eq!(loaded.config.mounts.len(), 3);
+            config_of_own(loaded.config, Way::Proxy)
+        };
+        let own = config("/srv/hooks");
+        let names: Vec<&str> = own.mounts.iter().map(|mount| mount.application.name.as_str()).collect();
+        assert_eq!((names, check_hooks(&own)), (vec!["hooks:proxy.py"], Ok(())));
+        assert!(check_hooks(&config(".")).unwrap_err().contains("hooks:proxy.py of [forward]"));
+        let none = "[forward]\nhooks = [\"proxy.py\"]\n[[python]]\nname = \"p\"\n";
+        let none =
+            config_of_own(Loaded::parse("test", none, &[]).unwrap_or_else(|it| panic!("{it}")).config, Way::Mirror);
+        assert!(check_hooks(&none).unwrap_err().contains("where it has none, that is `.`"));
+        assert_eq!(check_hooks(&config_of_own(Config::default(), Way::Proxy)), Ok(()));
+    }
 }

@@ -9,6 +9,7 @@ use crate::clock;
 use crate::config::{Listen, Loaded, ValueSource};
 use crate::env::Common;
 use crate::listener::Listener;
+use crate::lists::Keeper;
 use crate::permit::OpenConnections;
 use crate::record::{Network, Ring, Run, RunStats, Way};
 use crate::run::control::RunStarted;
@@ -16,7 +17,7 @@ use crate::script::Nursery;
 use crate::tls::interception::Interception;
 use crate::tls::server::Certificates;
 use crate::tls::{self, Roots, TlsError};
-use crate::upstream::{self, SettingsFault};
+use crate::upstream::{self, Groups, SettingsFault};
 use crate::visitors::{self, Visitor};
 use larder_cache::store::OpenFault;
 use parking_lot::Mutex;
@@ -50,6 +51,12 @@ pub struct Shared {
     pub interception: Arc<Interception>,
     /// The processes of applications in Python.
     pub nursery: Nursery,
+    /// Keeps the lists as their sources are.
+    pub list_keeper: Keeper,
+    /// The groups of origins.
+    pub groups: Arc<Groups>,
+    /// Counts of the questions of neighbouring caches.
+    pub neighbours: NeighbourCounts,
     /// How often the admin side's thread met a broken invariant and began anew.
     pub control_restarts: AtomicU64,
     /// Statistics of connections to origins, by worker. A worker is listed once it serves.
@@ -81,6 +88,27 @@ pub struct ReloadCounts {
     pub done: AtomicU64,
     /// Reloads that were refused; the settings before them stayed in force.
     pub refused: AtomicU64,
+}
+
+/// Counts of the questions of neighbouring caches, by their answers.
+#[derive(Debug, Default)]
+pub struct NeighbourCounts {
+    /// Fresh responses are stored.
+    pub hits: AtomicU64,
+    /// None is.
+    pub misses: AtomicU64,
+    /// The rules deny the request, or the order to purge.
+    pub denied: AtomicU64,
+    /// Purged by order of a neighbour.
+    pub cleared: AtomicU64,
+    /// Datagrams that are no message of the protocol.
+    pub unread: AtomicU64,
+    /// Answers that took too long, and were not given.
+    pub late: AtomicU64,
+    /// Answers that met a broken invariant.
+    pub restarts: AtomicU64,
+    /// Datagrams of others than `neighbours.from`, which get no answer.
+    pub strangers: AtomicU64,
 }
 
 /// A configured listener that is open.
@@ -125,12 +153,16 @@ pub struct Parts {
     pub admin: Option<SocketAddr>,
     /// The processes of applications in Python; none was started yet.
     pub nursery: Nursery,
+    /// Keeps the lists; it has none yet.
+    pub list_keeper: Keeper,
+    /// The groups of origins.
+    pub groups: Arc<Groups>,
 }
 
 impl Shared {
     /// A server without listeners and workers yet.
     pub fn new(parts: Parts) -> Shared {
-        let Parts { common, sources, reread, roots, folder, admin, nursery } = parts;
+        let Parts { common, sources, reread, roots, folder, admin, nursery, list_keeper, groups } = parts;
         let config = &common.config;
         let authority_folder = config.authority_folder().unwrap_or_else(|| folder.path().join("ca"));
         Shared {
@@ -142,11 +174,14 @@ impl Shared {
             admin,
             listeners: Mutex::default(),
             nursery,
+            list_keeper,
+            groups,
             control_restarts: AtomicU64::new(0),
             upstream: Mutex::default(),
             visitor_lists: Mutex::default(),
             started: clock::wall(),
             questions: Arc::new(tokio::sync::Semaphore::new(QUESTIONS_MAX)),
+            neighbours: NeighbourCounts::default(),
             draining: AtomicBool::new(false),
             roots,
             runs: Mutex::default(),
@@ -324,8 +359,14 @@ pub enum StartError {
     Disk(OpenFault),
     /// The connection to the collector of traces.
     Traces(io::Error),
+    /// The files of logins.
+    People(String),
     /// The thread or the folder of the processes of applications.
     Scripts(io::Error),
+    /// A list that is a file can't be read.
+    List(String),
+    /// The thread of the lists.
+    Lists(io::Error),
 }
 
 impl std::fmt::Display for StartError {
@@ -348,6 +389,9 @@ impl std::fmt::Display for StartError {
             StartError::Thread(_) => f.write_str("cannot start a thread"),
             StartError::Disk(_) => f.write_str("the disk store does not open"),
             StartError::Scripts(_) => f.write_str("the applications of [[python]] cannot be started"),
+            StartError::List(trouble) => f.write_str(trouble),
+            StartError::Lists(_) => f.write_str("the lists of [[list]] cannot be kept"),
+            StartError::People(trouble) => write!(f, "the logins are not usable: {trouble}"),
             StartError::Traces(_) => f.write_str("traces cannot be sent: check `otlp` in [tracing]"),
         }
     }
@@ -360,11 +404,11 @@ impl std::error::Error for StartError {
             | StartError::File(_, error)
             | StartError::Worker(error)
             | StartError::Thread(error) => Some(error),
-            StartError::InUse(_) => None,
+            StartError::InUse(_) | StartError::List(_) | StartError::People(_) => None,
             StartError::Tls(error) => Some(error),
             StartError::Upstream(error) => Some(error),
             StartError::Disk(error) => Some(error),
-            StartError::Traces(error) | StartError::Scripts(error) => Some(error),
+            StartError::Traces(error) | StartError::Scripts(error) | StartError::Lists(error) => Some(error),
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::env::{Common, Policies};
 use crate::in_memory::{MemoryStream, StreamSettings};
 use crate::listen;
 use crate::listener::Listener;
+use crate::lists::Keeper;
 use crate::log::AccessLog;
 use crate::script::Nursery;
 use crate::server::upstream_settings;
@@ -108,6 +109,7 @@ impl Simulated {
         let listens = config.listens.clone();
         let common = Common::new(config, cache, policies, log, "larder-simulated".to_owned());
         let again = config_text(plan, &log_path, true);
+        let list_keeper = Keeper::new(Arc::clone(&common.lists), store_folder.path(), client_tls());
         let shared = Arc::new(Shared::new(Parts {
             common,
             sources: Default::default(),
@@ -115,7 +117,9 @@ impl Simulated {
             roots: no_roots(),
             nursery: Nursery::new(Arc::clone(&upstream.mounts), store_folder.path().to_owned()),
             folder: store_folder,
+            groups: Arc::clone(&upstream.groups),
             admin: None,
+            list_keeper,
         }));
         let listener = listener(&listens[0]).expect("a listener");
         let (configured, bound) = (listens[0].address, listens[0].address);

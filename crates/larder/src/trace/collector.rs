@@ -36,7 +36,7 @@ impl Collector {
     /// The collector at the base URL of OTLP over HTTP: `/v1/traces` is added. `None` where TLS can't name the host.
     pub(super) fn at(url: &Url, tls: Arc<ClientConfig>) -> Option<Collector> {
         let tls = match url.scheme {
-            Scheme::Http => None,
+            Scheme::Http | Scheme::Ftp => None,
             Scheme::Https => Some((tls, tls::server_name(&url.host)?)),
         };
         let target = format!("{}/v1/traces", url.path.trim_end_matches('/'));

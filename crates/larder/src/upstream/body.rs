@@ -1,14 +1,20 @@
 //! The body of an origin's response, piece by piece, whatever protocol carries it.
 
 use super::fault::{UpstreamFault, UpstreamFaultKind};
+use super::group::MemberRequest;
 use super::h1;
 use crate::client::Client;
 use crate::mount::Spool;
+use crate::request_body::Piece;
 use bytes::Bytes;
 use larder_wire::Fields;
 use larder_wire::framing::Framing;
+use std::cell::OnceCell;
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::pin;
+use std::rc::Rc;
+use tokio::sync::mpsc;
 
 /// The body of a response. The connection is given back when the body is over, and closed when this is dropped before.
 pub struct BodySource {
@@ -18,6 +24,19 @@ pub struct BodySource {
     length: Option<u64>,
     client: Option<Client>,
     ahead: Option<Box<ReadAhead>>,
+    /// The request at a member of a group, under way until the body is over.
+    member: Option<Box<MemberRequest>>,
+    handed: Option<Box<Handed>>,
+}
+
+/// Pieces that do not come from the connection, or were taken from it before.
+struct Handed {
+    /// Those that come first.
+    held: VecDeque<Bytes>,
+    /// The others, where another task makes them.
+    pieces: Option<mpsc::Receiver<Piece>>,
+    /// Why that task broke off.
+    fault: Rc<OnceCell<UpstreamFault>>,
 }
 
 /// The part of a body that was read before its reader had room, so that the process that makes it is free for others.
@@ -35,9 +54,62 @@ impl BodySource {
             Framing::None => Some(0),
             Framing::Chunked | Framing::UntilClose => None,
         };
-        let mut body = BodySource { connection: Some(connection), trailers: None, length, client, ahead: None };
+        let mut body = BodySource {
+            connection: Some(connection),
+            trailers: None,
+            length,
+            client,
+            ahead: None,
+            member: None,
+            handed: None,
+        };
         body.release_if_over();
         body
+    }
+
+    /// The body is that of a member of a group.
+    pub(super) fn is_of(&mut self, member: MemberRequest) {
+        self.member = self.connection.is_some().then(|| Box::new(member));
+    }
+
+    /// A body whose pieces another task makes. A sender that is dropped before the end has left a fault.
+    pub fn of_pieces(
+        pieces: mpsc::Receiver<Piece>,
+        fault: Rc<OnceCell<UpstreamFault>>,
+        length: Option<u64>,
+    ) -> BodySource {
+        let handed = Handed { held: VecDeque::new(), pieces: Some(pieces), fault };
+        BodySource {
+            connection: None,
+            trailers: None,
+            length,
+            client: None,
+            ahead: None,
+            member: None,
+            handed: Some(Box::new(handed)),
+        }
+    }
+
+    /// No body.
+    pub fn empty() -> BodySource {
+        BodySource::of_length(Some(0))
+    }
+
+    /// A body of this length whose pieces are put back into it.
+    pub fn of_length(length: Option<u64>) -> BodySource {
+        BodySource { connection: None, trailers: None, length, client: None, ahead: None, member: None, handed: None }
+    }
+
+    /// Puts pieces back that were taken last, and the trailer fields where the end was seen.
+    pub fn put_back(&mut self, pieces: VecDeque<Bytes>, trailers: Option<Fields>) {
+        if let Some(trailers) = trailers.filter(|trailers| !trailers.is_empty()) {
+            self.trailers = Some(Box::new(trailers));
+        }
+        if !pieces.is_empty() {
+            let begun = || Box::new(Handed { held: VecDeque::new(), pieces: None, fault: Rc::default() });
+            let handed = self.handed.get_or_insert_with(begun);
+            pieces.into_iter().rev().for_each(|piece| handed.held.push_front(piece));
+        }
     }
 
     /// The length of the body, if the head says it.
@@ -50,6 +122,18 @@ impl BodySource {
     /// what is unsent when the response is over stays so, and the connection is closed. Cancel-safe. After a fault there is nothing
     /// but that fault.
     pub async fn next(&mut self) -> Result<Option<Bytes>, UpstreamFault> {
+        if let Some(handed) = &mut self.handed {
+            match handed.next().await {
+                Some(Ok(Piece::Data(piece))) => return Ok(Some(piece)),
+                Some(Ok(Piece::End(trailers))) => {
+                    self.handed = None;
+                    self.put_back(VecDeque::new(), Some(trailers));
+                    return Ok(None);
+                }
+                Some(Err(fault)) => return Err(fault),
+                None => self.handed = None,
+            }
+        }
         if let Some(ahead) = &mut self.ahead {
             // Boxed, because it is rare and large: a fetch is copied as it begins.
             match Box::pin(ahead.spool.take()).await {
@@ -67,12 +151,16 @@ impl BodySource {
     async fn next_of_origin(&mut self) -> Result<Option<Bytes>, UpstreamFault> {
         let Some(connection) = &mut self.connection else { return Ok(None) };
         let piece = match connection.is_sending() {
-            false => connection.receiver().body().await?,
+            false => connection.receiver().body().await,
             // Boxed, because it is rare and large: a fetch is copied as it begins.
-            true => Box::pin(connection.next_piece_while_sending()).await?,
+            true => Box::pin(connection.next_piece_while_sending()).await,
         };
+        if let (Err(fault), Some(member)) = (&piece, &mut self.member) {
+            member.broke_off(fault);
+            self.member = None;
+        }
         self.release_if_over();
-        Ok(piece)
+        piece
     }
 
     /// The trailer fields, once the body is over; `None` where there are none.
@@ -127,6 +215,21 @@ impl BodySource {
         if let Some(mut connection) = self.connection.take_if(|connection| connection.is_over()) {
             self.trailers = connection.trailers().map(Box::new);
             connection.release();
+            self.member = None;
         }
+    }
+}
+
+impl Handed {
+    /// The next piece; `None` where those of the connection follow. Cancel-safe.
+    async fn next(&mut self) -> Option<Result<Piece, UpstreamFault>> {
+        if let Some(piece) = self.held.pop_front() {
+            return Some(Ok(Piece::Data(piece)));
+        }
+        let piece = self.pieces.as_mut()?.recv().await;
+        Some(piece.ok_or_else(|| match self.fault.get() {
+            Some(fault) => fault.clone(),
+            None => UpstreamFault::new(UpstreamFaultKind::Truncated, "the task that made the body has ended"),
+        }))
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::client::Client;
 use crate::reach::Reach;
-use crate::record::{Peer, Reuse};
+use crate::record::{GroupNote, Peer, Reuse};
 use crate::request_body::{Piece, RequestBody};
-use larder_wire::{Fields, Method, ResponseHead, Url};
+use larder_wire::{Fields, Host, Method, ResponseHead, Url};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -13,6 +13,8 @@ use tokio::time::Instant;
 pub struct Call<'a> {
     /// A URL of the origin: its scheme, host and port say where to connect.
     pub to: &'a Url,
+    /// The name for SNI and certificate, where it is another one than the host of that URL.
+    pub tls_name: Option<&'a Host>,
     /// The method.
     pub method: &'a Method,
     /// The target in origin form.
@@ -63,6 +65,8 @@ pub enum CallEvent {
     Retried,
     /// An interim head came.
     Interim(ResponseHead),
+    /// The members of a group that were asked, and what came of each.
+    GroupAsked(Box<GroupNote>),
     /// A head with this status came that the request does not permit; the call fails.
     Unexpected(u16),
 }

@@ -55,6 +55,7 @@ pub(super) async fn open(
         let (wire, peer) = dial(dns, &origin.host, race, phase).await?;
         let wire = match origin.scheme {
             Scheme::Http => wire,
+            Scheme::Ftp => gateway(wire, &origin.host)?,
             Scheme::Https => {
                 phase.set(Phase::Tls);
                 accepted();
@@ -62,7 +63,7 @@ pub(super) async fn open(
                     let detail = format!("no tls handshake with {} at {peer}: {avoided}", origin.host);
                     UpstreamFault::new(UpstreamFaultKind::ConnectTimeout, detail).after_contact()
                 })?;
-                let session = handshake(tls, wire, &origin.host).await;
+                let session = handshake(tls, wire, origin.tls_name.as_ref().unwrap_or(&origin.host)).await;
                 attempt.answered();
                 Wire::TlsClient(Box::new(session?))
             }
@@ -119,7 +120,25 @@ async fn within<T>(
     })
 }
 
-async fn handshake(
+/// The gateway to FTP before a control connection.
+#[cfg(feature = "ftp")]
+fn gateway(wire: Wire, host: &Host) -> Result<Wire, UpstreamFault> {
+    let opened = wire.into_tcp().and_then(super::ftp::before);
+    opened
+        .map(Wire::Unix)
+        .map_err(|error| UpstreamFault::new(UpstreamFaultKind::Unreachable, format!("no gateway to {host}: {error}")))
+}
+
+/// No rule lets a request come here in a build without the gateway.
+#[cfg(not(feature = "ftp"))]
+fn gateway(_: Wire, host: &Host) -> Result<Wire, UpstreamFault> {
+    Err(UpstreamFault::new(
+        UpstreamFaultKind::Unreachable,
+        format!("no gateway to {host}: this program was built without FTP"),
+    ))
+}
+
+pub(super) async fn handshake(
     tls: &TlsConnector,
     wire: Wire,
     host: &Host,

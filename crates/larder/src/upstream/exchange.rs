@@ -3,15 +3,20 @@
 
 use super::body::BodySource;
 use super::call::{Call, CallEvent};
-use super::fault::{Retry, UpstreamFault};
+use super::fault::{Retry, UpstreamFault, UpstreamFaultKind};
+use super::group::GroupState;
 use super::h1;
 use super::idle::ConnectionChoice;
 use super::{HeldPermit, Origin, Upstreams};
+use crate::config::url::group_name;
+use crate::mount::{TURN_WITHIN, Turn};
 use crate::record::{Peer, Reuse};
 use crate::wire::Wire;
 use bytes::BytesMut;
-use larder_wire::ResponseHead;
-use tokio::time::Instant;
+use larder_wire::{Host, Method, ResponseHead};
+use std::pin::pin;
+use std::sync::Arc;
+use tokio::time::{Instant, timeout};
 
 /// A response of an origin.
 pub struct OriginResponse {
@@ -47,39 +52,86 @@ pub struct Switched {
     pub permit: HeldPermit,
 }
 
+/// How often a request goes to yet another process because one ended that had not read it.
+const UNREAD_MAX: u32 = 3;
+
 impl Upstreams {
     /// Sends a request and waits for the final head of the response. When the origin has all the requests that it may have, the
     /// call waits in a queue, at most `connect_timeout`.
     ///
     /// The request is sent a second time where RFC 9110 section 9.2.2 and RFC 9112 section 9.3.1 allow it: an idempotent one
-    /// without a body, whose connection had served before and ended without a byte of an answer. Any other request gets a new
-    /// connection, so that this can't happen to it.
+    /// without a body, whose connection had served before and ended without a byte of an answer, or that a process of an application
+    /// has not read. Any other request gets a new connection, so that this can't happen to it.
     pub async fn call(&self, call: &mut Call<'_>) -> Result<OriginResponse, UpstreamFault> {
-        if call.body.is_some() && call.to.host.is_local() {
+        if call.to.host.is_local() {
             // Boxed, as all that is large and rare here.
-            Box::pin(self.gather(call)).await?;
-        }
-        let repeatable = call.method.is_idempotent() && call.body.is_none();
-        let first = if repeatable { ConnectionChoice::IdleAllowed } else { ConnectionChoice::NewOnly };
-        match self.attempt(call, first).await {
-            Err(fault) if repeatable && fault.retry == Retry::IfIdempotent => {
-                (call.on)(CallEvent::Retried);
-                call.begins = Instant::now();
-                Box::pin(self.attempt(call, ConnectionChoice::NewOnly)).await
+            if let Some(group) = self.group(&call.to.host)? {
+                return Box::pin(self.call_group(call, group)).await;
             }
+            if call.body.is_some() {
+                Box::pin(self.gather(call)).await?;
+            }
+        }
+        self.call_one(call).await
+    }
+
+    /// The group that a host stands for; `None` where it is no group's.
+    fn group(&self, host: &Host) -> Result<Option<Arc<GroupState>>, UpstreamFault> {
+        let Some(name) = group_name(host) else { return Ok(None) };
+        let group = self.groups().find(host).ok_or_else(|| {
+            let detail = format!("the group {name} is not configured any more");
+            UpstreamFault::new(UpstreamFaultKind::NoMember, detail)
+        })?;
+        Ok(Some(group))
+    }
+
+    /// [`Upstreams::call`] for an origin that is no group.
+    pub(super) async fn call_one(&self, call: &mut Call<'_>) -> Result<OriginResponse, UpstreamFault> {
+        let repeatable = call.method.is_idempotent() && call.body.is_none();
+        let first = match repeatable {
+            // A process passes over these where they have been taken back before their turn.
+            true if call.to.host.is_local() && matches!(call.method, Method::Get | Method::Head) => {
+                ConnectionChoice::InTurn
+            }
+            true => ConnectionChoice::IdleAllowed,
+            false => ConnectionChoice::NewOnly,
+        };
+        match self.attempt(call, first).await {
+            // Boxed, as all that is large and rare here.
+            Err(fault) if repeatable && fault.retry != Retry::No => Box::pin(self.attempt_again(call)).await,
             attempted => attempted,
+        }
+    }
+
+    /// Sends a request once more, on a new connection; and again where a process ended that had not read it.
+    async fn attempt_again(&self, call: &mut Call<'_>) -> Result<OriginResponse, UpstreamFault> {
+        let mut tries_left = UNREAD_MAX;
+        loop {
+            (call.on)(CallEvent::Retried);
+            call.begins = Instant::now();
+            match self.attempt(call, ConnectionChoice::NewOnly).await {
+                Err(fault) if fault.retry == Retry::Unread && tries_left > 0 => tries_left -= 1,
+                attempted => return attempted,
+            }
         }
     }
 
     async fn attempt(&self, call: &mut Call<'_>, choice: ConnectionChoice) -> Result<OriginResponse, UpstreamFault> {
         let connection = self.connect_for(call, choice).await?;
         let is_reused = connection.is_reused();
-        let (head, connection) = h1::ask(connection, call).await?;
+        let (head, connection) = match connection.turn() {
+            None => h1::ask(connection, call).await?,
+            // Boxed, as all that is large and rare here.
+            Some(turn) => match Box::pin(ask_in_turn(connection, call, turn)).await? {
+                Some(answered) => answered,
+                None => return Box::pin(self.attempt(call, ConnectionChoice::IdleAllowed)).await,
+            },
+        };
         if is_reused
             && self.knows_outages()
             && let Some(address) = connection.peer().address()
         {
-            self.heard_from(&Origin::of(call.to), address.ip());
+            self.heard_from(&Origin::named(call.to, call.tls_name), address.ip());
         }
         Ok(response(head, connection, call))
     }
@@ -87,6 +139,14 @@ impl Upstreams {
     /// Sends a request that offers to change to one of the protocols in `offer` (RFC 9110 section 7.8). It is never sent a
     /// second time.
     pub async fn upgrade(&self, call: &mut Call<'_>, offer: &str) -> Result<Upgraded, UpstreamFault> {
+        if let Some(group) = self.group(&call.to.host)? {
+            return Box::pin(self.upgrade_group(call, offer, group)).await;
+        }
+        self.upgrade_one(call, offer).await
+    }
+
+    /// [`Upstreams::upgrade`] for an origin that is no group.
+    pub(super) async fn upgrade_one(&self, call: &mut Call<'_>, offer: &str) -> Result<Upgraded, UpstreamFault> {
         let connection = self.connect_for(call, ConnectionChoice::NewOnly).await?;
         let (head, connection, protocols) = h1::ask_upgrade(connection, call, offer).await?;
         let Some(protocols) = protocols else { return Ok(Upgraded::Declined(response(head, connection, call))) };
@@ -95,14 +155,35 @@ impl Upstreams {
     }
 
     async fn connect_for(&self, call: &Call<'_>, choice: ConnectionChoice) -> Result<h1::Connection, UpstreamFault> {
-        let connection = self.connection(call.to, choice, call.reach, call.begins, (call.client, call.on)).await?;
+        let connection =
+            self.connection((call.to, call.tls_name), choice, call.reach, call.begins, (call.client, call.on)).await?;
         let reuse = if connection.is_reused() { Reuse::Again } else { Reuse::New };
         (call.on)(CallEvent::Connected { at: connection.leased_at(), peer: connection.peer(), reuse });
         Ok(connection)
     }
 }
 
+/// Sends a request to a process that has others before it. `None` where its turn did not come soon: then it was taken back, so that
+/// it does not wait behind a slow one for longer. A process that ends takes it along before its turn, so it may be sent again.
+async fn ask_in_turn(
+    connection: h1::Connection,
+    call: &mut Call<'_>,
+    turn: Turn,
+) -> Result<Option<(ResponseHead, h1::Connection)>, UpstreamFault> {
+    let mut asked = pin!(h1::ask(connection, call));
+    let answered = match timeout(TURN_WITHIN, &mut asked).await {
+        Ok(answered) => answered,
+        Err(_) if turn.has_come() => asked.await,
+        Err(_) => return Ok(None),
+    };
+    answered.map(Some).map_err(|fault| match fault.kind {
+        UpstreamFaultKind::Reset if fault.retry == Retry::No => UpstreamFault { retry: Retry::IfIdempotent, ..fault },
+        _ => fault,
+    })
+}
+
 fn response(head: ResponseHead, connection: h1::Connection, call: &Call<'_>) -> OriginResponse {
     let peer = connection.peer();
-    OriginResponse { head, body: BodySource::of(connection, call.client), peer, requested: call.begins }
+    let body = BodySource::of(connection, call.client);
+    OriginResponse { head, body, peer, requested: call.begins }
 }

@@ -98,10 +98,16 @@ pub enum UpstreamFaultKind {
     ClientGone,
     /// As many requests are under way at the origin as may be, and no place was free to wait or none of them ended in time.
     Busy,
+    /// No member of a group may be asked.
+    NoMember,
     /// Somebody else answers in the origin's place: a captive portal.
     Portal,
     /// The application that this server runs can't be loaded.
     Application,
+    /// A parent did not pass the request on.
+    Parent,
+    /// A service of ICAP gave no usable word about the message.
+    Icap,
 }
 
 impl UpstreamFaultKind {
@@ -125,8 +131,11 @@ impl UpstreamFaultKind {
             UpstreamFaultKind::TooManyInterim => "too-many-interim",
             UpstreamFaultKind::ClientGone => "client-gone",
             UpstreamFaultKind::Busy => "busy",
+            UpstreamFaultKind::NoMember => "no-member",
             UpstreamFaultKind::Portal => "portal",
             UpstreamFaultKind::Application => "application-failed",
+            UpstreamFaultKind::Parent => "parent",
+            UpstreamFaultKind::Icap => "icap",
         }
     }
 
@@ -137,7 +146,7 @@ impl UpstreamFaultKind {
             | UpstreamFaultKind::ConnectTimeout
             | UpstreamFaultKind::FirstByteTimeout
             | UpstreamFaultKind::IdleTimeout => 504,
-            UpstreamFaultKind::Busy => 503,
+            UpstreamFaultKind::Busy | UpstreamFaultKind::NoMember | UpstreamFaultKind::Icap => 503,
             UpstreamFaultKind::OutOfReach => 403,
             _ => 502,
         }
@@ -151,6 +160,9 @@ pub(super) enum Retry {
     /// connections. An idempotent request may be sent once more on a new connection (RFC 9110 section 9.2.2, RFC 9112 section
     /// 9.3.1).
     IfIdempotent,
+    /// A process of an application ended and had not read the request: the system says so. It goes to another process, as often as
+    /// that happens, within reason.
+    Unread,
     /// It may not, or it would fail again.
     No,
 }
@@ -214,10 +226,10 @@ impl UpstreamFault {
     /// How far the request got. An origin that can't prove who it is, one that answers nonsense, an address that may not be asked and
     /// our own full queue do not disconnect a cache.
     pub fn distance(&self) -> FailureKind {
-        use UpstreamFaultKind::{Busy, OutOfReach, Tls, TooManyInterim, Wire};
+        use UpstreamFaultKind::{Busy, Icap, OutOfReach, Tls, TooManyInterim, Wire};
         match self.kind {
             Tls(TlsTrouble::CertificateInvalid { .. }) => FailureKind::Identity,
-            Tls(_) | Wire(_) | TooManyInterim | Busy | OutOfReach => FailureKind::Answer,
+            Tls(_) | Wire(_) | TooManyInterim | Busy | OutOfReach | Icap => FailureKind::Answer,
             _ if self.is_out_of_reach() => FailureKind::OutOfReach,
             _ => FailureKind::Disconnected,
         }
@@ -320,6 +332,7 @@ mod tests {
             (UpstreamFaultKind::FirstByteTimeout, "first-byte-timeout", 504),
             (UpstreamFaultKind::IdleTimeout, "idle-timeout", 504),
             (UpstreamFaultKind::Busy, "busy", 503),
+            (UpstreamFaultKind::NoMember, "no-member", 503),
             (UpstreamFaultKind::TooManyInterim, "too-many-interim", 502),
             (UpstreamFaultKind::Tls(TlsTrouble::Handshake), "tls-handshake", 502),
         ];

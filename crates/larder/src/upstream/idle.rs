@@ -1,7 +1,8 @@
 //! The idle connections to one origin: which of them serve again, and when the others are closed.
 
+use crate::config::parent::Parent;
 use crate::mount::Process;
-use crate::reach::Reach;
+use crate::reach::{Asker, Reach};
 use crate::record::Peer;
 use crate::wire::Wire;
 use socket2::SockRef;
@@ -24,6 +25,8 @@ pub(super) struct IdleConnection {
     pub origin_keeps: Option<Duration>,
     /// See [`Connection::acknowledge_within`](super::h1::Connection::acknowledge_within).
     pub acknowledged_within: Option<Duration>,
+    /// The parent that reads the requests, where one does.
+    pub parent: Option<Arc<Parent>>,
 }
 
 impl IdleConnection {
@@ -37,6 +40,8 @@ impl IdleConnection {
 /// Whether an idle connection will do for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionChoice {
+    /// It will, and the request may be taken back: it may wait for its turn in a process of an application.
+    InTurn,
     /// It will.
     IdleAllowed,
     /// The connection must be new: the request is a retry, or must not be sent twice.
@@ -83,7 +88,8 @@ impl IdleConnections {
         }
     }
 
-    /// Takes the one to this process that was used last and can serve.
+    /// Takes the one to this process that was used last and can serve. The kernel is not asked: a process closes no connection that
+    /// is idle before it ends, and then the request goes to another one.
     pub fn take_of(&self, process: &Arc<Process>, now: Instant) -> Option<IdleConnection> {
         let is_to = |wire: &Wire| matches!(wire, Wire::Mount(stream) if Arc::ptr_eq(stream.process(), process));
         loop {
@@ -93,7 +99,7 @@ impl IdleConnections {
                 all.remove(at)
             };
             self.total.set(self.total.get() - 1);
-            if now < parked.until && is_quiet(&mut parked.connection.wire, Look::AtSocket) {
+            if now < parked.until && is_quiet(&mut parked.connection.wire, Look::AtEvents) {
                 return Some(parked.connection);
             }
         }
@@ -147,6 +153,10 @@ impl IdleConnections {
 fn is_within(reach: &Reach, peer: Peer) -> bool {
     match peer.address() {
         Some(address) => reach.permits(address),
+        // One through a parent is for those who ask through it, wherever it leads.
+        None if matches!(peer, Peer::Parent(_)) => {
+            matches!(reach, Reach::Asked { asker, .. } if *asker != Asker::OfflineRun)
+        }
         None => matches!(reach, Reach::Configured),
     }
 }

@@ -7,7 +7,7 @@ use super::idle::{ConnectionChoice, IdleConnection};
 use super::permits::Permit;
 use super::{Shared, Upstreams};
 use crate::config::url::socket_path;
-use crate::mount::{MountState, MountStream, MountTrouble, Spool, connect_socket};
+use crate::mount::{MountState, MountStream, MountTrouble, Room, Spool, connect_socket};
 use crate::reach::Reach;
 use crate::record::Peer;
 use crate::request_body::{Piece, RequestBody};
@@ -57,11 +57,14 @@ impl Upstreams {
             return Err(UpstreamFault::new(UpstreamFaultKind::Application, detail));
         };
         for tries_left in (0..PROCESSES_TRIED_MAX).rev() {
-            let lease = mount.lease(shared.settings.connect_timeout).await;
+            let room = if choice == ConnectionChoice::InTurn { Room::PlaceOrTurn } else { Room::Place };
+            let lease = mount.lease(shared.settings.connect_timeout, room).await;
             let lease = lease.map_err(|trouble| of_application(&mount, trouble, shared.settings.connect_timeout))?;
             let peer = Peer::Process(lease.process().pid);
             let idle = match choice {
-                ConnectionChoice::IdleAllowed => origin.idle.take_of(lease.process(), Instant::now()),
+                ConnectionChoice::IdleAllowed | ConnectionChoice::InTurn => {
+                    origin.idle.take_of(lease.process(), Instant::now())
+                }
                 ConnectionChoice::NewOnly => None,
             };
             if let Some(mut idle) = idle {

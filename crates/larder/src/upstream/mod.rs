@@ -11,11 +11,17 @@ mod dns;
 mod dns_cache;
 mod exchange;
 mod fault;
+#[cfg(feature = "ftp")]
+mod ftp;
+mod group;
+mod group_call;
+mod group_checks;
 mod h1;
 mod idle;
 mod local;
 mod memory;
 mod outages;
+mod parents;
 mod permits;
 mod pool;
 mod ranges;
@@ -29,6 +35,8 @@ pub use call::{Call, CallEvent, OutgoingBody};
 pub use dns::ResolverChoice;
 pub use exchange::{OriginResponse, Switched, Upgraded};
 pub use fault::{CertificateTrouble, DnsTrouble, TlsTrouble, UpstreamFault, UpstreamFaultKind};
+pub use group::{GroupState, Groups};
+pub use group_checks::check_members;
 pub use h1::HeldPermit;
 pub use memory::Memory;
 pub use outages::Outage;
@@ -36,6 +44,7 @@ pub use pool::{AskedOrigin, Unread};
 pub use ranges::{ExtraRange, RangePace, RangesFound, RangesKnown};
 
 use crate::client::Client;
+use crate::config::parent::Parent;
 use crate::config::url::show_local;
 use crate::mount::Mounts;
 use crate::reach::Reach;
@@ -99,6 +108,8 @@ pub struct Settings {
     pub memory: Arc<Memory>,
     /// The applications that this server runs.
     pub mounts: Arc<Mounts>,
+    /// The groups of origins.
+    pub groups: Arc<Groups>,
     /// Trust and versions; the protocol list (ALPN) is set here, whatever it holds.
     pub tls: Arc<rustls::ClientConfig>,
 }
@@ -125,6 +136,7 @@ impl Settings {
             hosts_file: "/etc/hosts".into(),
             memory: Arc::default(),
             mounts: Arc::default(),
+            groups: Arc::default(),
             tls,
         }
     }
@@ -159,17 +171,36 @@ pub struct Origin {
     pub host: Host,
     /// Its port.
     pub port: u16,
+    /// The name for SNI and certificate, where it is another one than the host.
+    pub tls_name: Option<Host>,
+    /// Whether it is asked through parents: such connections are others than those to itself.
+    pub by_parents: bool,
 }
 
 impl Origin {
     /// The origin that serves a URL.
     pub fn of(url: &Url) -> Origin {
-        Origin { scheme: url.scheme, host: url.host.clone(), port: url.port }
+        Origin::named(url, None)
     }
 
-    /// Whether it is the one that serves this URL.
-    pub fn serves(&self, url: &Url) -> bool {
-        self.port == url.port && self.scheme == url.scheme && self.host == url.host
+    /// The one that serves this URL, with the certificate of this name.
+    pub fn named(url: &Url, tls_name: Option<&Host>) -> Origin {
+        Origin {
+            scheme: url.scheme,
+            host: url.host.clone(),
+            port: url.port,
+            tls_name: tls_name.cloned(),
+            by_parents: false,
+        }
+    }
+
+    /// Whether it is the one that serves this URL, with the certificate of this name.
+    pub fn serves(&self, url: &Url, tls_name: Option<&Host>) -> bool {
+        !self.by_parents
+            && self.port == url.port
+            && self.scheme == url.scheme
+            && self.host == url.host
+            && self.tls_name.as_ref() == tls_name
     }
 }
 
@@ -177,7 +208,10 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match show_local(&self.host) {
             Some(name) => f.write_str(&name),
-            None => write!(f, "{}://{}:{}", self.scheme.as_str(), self.host, self.port),
+            None => {
+                let through = if self.by_parents { " through a parent" } else { "" };
+                write!(f, "{}://{}:{}{through}", self.scheme.as_str(), self.host, self.port)
+            }
         }
     }
 }
@@ -289,13 +323,17 @@ impl Upstreams {
     /// `reach` permits. When the origin has all it may have, waits in a queue, at most `connect_timeout`.
     async fn connection(
         &self,
-        url: &Url,
+        (url, tls_name): (&Url, Option<&Host>),
         choice: ConnectionChoice,
         reach: &Reach,
         now: Instant,
         (client, on): (Option<Client>, &dyn Fn(CallEvent)),
     ) -> Result<Connection, UpstreamFault> {
-        let origin = self.shared.pool.origin(url, now);
+        let parents = parents::of(&url.host, reach);
+        let origin = match parents {
+            None => self.shared.pool.origin((url, tls_name), now),
+            Some(_) => self.shared.pool.origin_by_parents((url, tls_name), now),
+        };
         let (permit, handed_on, now) = match Permit::try_take(&origin, client) {
             Some(permit) => (permit, None, now),
             None => {
@@ -315,7 +353,31 @@ impl Upstreams {
         origin.make_room();
         on(CallEvent::Connecting);
         self.shared.settings.memory.outages.tries(permit.origin().origin(), now);
-        Box::pin(self.open(permit, reach, on)).await
+        match parents {
+            None => Box::pin(self.open(permit, reach, on)).await,
+            Some(parents) => Box::pin(self.open_through(permit, &parents, reach, on)).await,
+        }
+    }
+
+    /// A new connection to an origin through a parent.
+    async fn open_through(
+        &self,
+        permit: Permit,
+        parents: &[Arc<Parent>],
+        reach: &Reach,
+        on: &dyn Fn(CallEvent),
+    ) -> Result<Connection, UpstreamFault> {
+        let origin = Rc::clone(permit.origin());
+        match parents::open(&self.shared, origin.origin(), parents, reach, &|| on(CallEvent::Accepted)).await {
+            Ok(through) => {
+                origin.count(|counts| counts.opened += 1);
+                Ok(Connection::through(through, permit, Rc::clone(&self.shared)))
+            }
+            Err(fault) => {
+                origin.count(|counts| counts.failed += 1);
+                Err(fault)
+            }
+        }
     }
 
     async fn open(&self, permit: Permit, reach: &Reach, on: &dyn Fn(CallEvent)) -> Result<Connection, UpstreamFault> {
@@ -343,6 +405,11 @@ impl Upstreams {
     /// The applications that this server runs.
     pub fn mounts(&self) -> &Mounts {
         &self.shared.settings.mounts
+    }
+
+    /// The groups of origins.
+    pub fn groups(&self) -> &Groups {
+        &self.shared.settings.groups
     }
 
     /// The state of the way to the origin of a URL. Once in a while a request may try although it was out of reach.
@@ -409,7 +476,8 @@ impl Upstreams {
     /// A permit for one more range request beside a running download: fewer than `max` are under way at the origin, nothing that is
     /// known of it speaks against it, and [`Upstreams::has_spare_permit`] holds.
     pub fn extra_range(&self, url: &Url, client: Client, max: usize) -> Option<ExtraRange> {
-        if !self.has_spare_permit(url, client) {
+        // Servers of FTP count the connections of an address, and may refuse its next request.
+        if url.scheme == Scheme::Ftp || !self.has_spare_permit(url, client) {
             return None;
         }
         self.shared.settings.memory.ranges.begin(Origin::of(url), max, Instant::now())
@@ -418,13 +486,21 @@ impl Upstreams {
     /// Whether a request of this client would get its permit at once and leave a quarter of the origin's permits to requests that
     /// clients wait for.
     pub fn has_spare_permit(&self, url: &Url, client: Client) -> bool {
-        let permits = &self.shared.pool.origin(url, Instant::now()).permits;
+        let permits = &self.shared.pool.origin((url, None), Instant::now()).permits;
         permits.waiting() == 0 && permits.has_room_to_spare(client)
+    }
+
+    /// Whether a request that no client asks for would get its permit at once.
+    fn has_room(&self, url: &Url, tls_name: Option<&Host>) -> bool {
+        self.shared.pool.origin((url, tls_name), Instant::now()).permits.has_room(None)
     }
 
     /// Plain TCP to any host and port, for a CONNECT: the same name lookup and race, and no limit per origin.
     pub async fn tunnel(&self, host: &Host, port: u16, reach: &Reach) -> Result<Wire, UpstreamFault> {
-        connect::open_plain(&self.shared.dns, &self.shared.settings, host, port, reach).await
+        match parents::of(host, reach) {
+            Some(parents) => parents::open_plain(&self.shared, (host, port), &parents, reach).await,
+            None => connect::open_plain(&self.shared.dns, &self.shared.settings, host, port, reach).await,
+        }
     }
 
     /// Fetches that go on although nobody reads them.

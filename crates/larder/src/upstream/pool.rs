@@ -3,8 +3,9 @@
 use super::idle::{IdleConnection, IdleConnections};
 use super::permits::{OriginState, Permit, PermitLimits};
 use super::{Counts, Origin, Settings, Stats};
+use crate::config::url::group_name;
 use crate::hashing::HashState;
-use larder_wire::Url;
+use larder_wire::{Host, Url};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -61,17 +62,24 @@ impl Pool {
     }
 
     /// The origin of a URL for a request that begins now.
-    pub fn origin(&self, url: &Url, now: Instant) -> Rc<OriginState> {
+    pub fn origin(&self, (url, tls_name): (&Url, Option<&Host>), now: Instant) -> Rc<OriginState> {
         if now >= self.sweep_at.get() {
             self.sweep();
         }
-        if let Some(state) = self.recent.borrow().as_ref().filter(|state| state.origin().serves(url)) {
+        if let Some(state) = self.recent.borrow().as_ref().filter(|state| state.origin().serves(url, tls_name)) {
             state.used_at.set(now);
             return Rc::clone(state);
         }
-        let state = self.look_up(&Origin::of(url));
+        let state = self.look_up(&Origin::named(url, tls_name));
         state.used_at.set(now);
         self.recent.replace(Some(Rc::clone(&state)));
+        state
+    }
+
+    /// The origin of a URL for a request that goes through a parent.
+    pub fn origin_by_parents(&self, (url, tls_name): (&Url, Option<&Host>), now: Instant) -> Rc<OriginState> {
+        let state = self.look_up(&Origin { by_parents: true, ..Origin::named(url, tls_name) });
+        state.used_at.set(now);
         state
     }
 
@@ -90,7 +98,7 @@ impl Pool {
 
     /// The origin of a URL, for a fetch that may go on when its clients have left.
     pub fn asked(&self, url: &Url) -> AskedOrigin {
-        let recent = self.recent.borrow().as_ref().filter(|state| state.origin().serves(url)).cloned();
+        let recent = self.recent.borrow().as_ref().filter(|state| state.origin().serves(url, None)).cloned();
         let state = recent.unwrap_or_else(|| self.look_up(&Origin::of(url)));
         AskedOrigin {
             state,
@@ -153,7 +161,9 @@ impl Pool {
 
     pub fn stats(&self) -> Stats {
         let origins = self.origins.borrow();
-        Stats { origins: origins.values().map(|state| state.stats()).collect(), forgotten: self.forgotten.get() }
+        // A group has no connections of its own.
+        let origins = origins.values().filter(|state| group_name(&state.origin().host).is_none());
+        Stats { origins: origins.map(|state| state.stats()).collect(), forgotten: self.forgotten.get() }
     }
 }
 

@@ -167,7 +167,13 @@ mod tests {
     use larder_wire::{Host, Scheme};
 
     fn origin(port: u16) -> Origin {
-        Origin { scheme: Scheme::Http, host: Host::parse("a.example").unwrap(), port }
+        Origin {
+            scheme: Scheme::Http,
+            host: Host::parse("a.example").unwrap(),
+            port,
+            tls_name: None,
+            by_parents: false,
+        }
     }
 
     #[test]

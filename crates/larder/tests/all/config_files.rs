@@ -214,7 +214,7 @@ fn each_mistake_has_its_words() {
         ("[log]\nformat = \"sqiud\"", "log.format: \"sqiud\" is not combined", "did you mean squid?"),
         ("listen = [3]", "listen is a list of tables, this is a number", "[[listen]]"),
         ("listen = []", "no listener is left", "leave `listen` out"),
-        ("origin = \"http://a\"", "there is no setting origin", "did you mean listen.origin?"),
+        ("origin = \"http://a\"", "origin is no setting of the whole file", "or give it with --origin"),
         ("[access]\nclients = [\"10.0.0.0/8\", \"lan\"]", "access.clients: \"lan\" is not a network", "192.168.0.0/16"),
         ("[access]\nconnect_ports = [70000]", "access.connect_ports: \"70000\" is not a port", ""),
         ("[log]\nformat = \"{who}\"", "log.format: \"{who}\" is not combined, squid, json or a format", "docs/logs.md"),

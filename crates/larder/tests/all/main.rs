@@ -3,6 +3,8 @@
 
 mod config_files;
 mod first_minutes;
+mod icap;
+mod import_sources;
 mod no_intercept;
 mod run_command;
 mod seen;

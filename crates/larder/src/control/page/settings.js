@@ -1,14 +1,42 @@
-// Two plain tables: the origins with their connections, and the settings that hold.
+// Plain tables: the origins with their connections, lists of hosts and networks, and the settings that hold.
 
 import { get } from "./api.js";
-import { fill, make, nothing, number, percent, table } from "./words.js";
+import { bytes, fill, harmless, make, nothing, number, percent, span, table, time } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
+
+/** States of a member that are trouble, and those in which it gets a part of its share. */
+const OUT = ["ejected", "down"];
+const PARTLY = ["slow-start", "suspect", "trial", "draining", "maintenance"];
+
+function state(member) {
+  const tone = OUT.includes(member.state) ? "failed" : PARTLY.includes(member.state) ? "fetched" : "store";
+  const left = member.ejected_millis === null ? "" : `, ${Math.ceil(member.ejected_millis / 1000)} s left`;
+  const share = member.state === "slow-start" ? `, ${percent(member.share, 1)} of its share` : "";
+  return make("b", { class: `word ${tone}` }, `${member.state}${left}${share}`);
+}
+
+/** A group of origins: its members, one a row. */
+function group(of) {
+  const about = `${of.balance}, ${number(of.requests)} requests, ${number(of.retries)} retries, ${number(of.hedges)} hedges`;
+  const members = table(`Members of ${of.name}`, [
+    { title: "member", kind: "w" }, { title: "state", kind: "named" }, { title: "weight", kind: "n named" }, { title: "under way", kind: "n named" },
+    { title: "response", kind: "n named" }, { title: "requests", kind: "n named" }, { title: "failures", kind: "n named" }, { title: "ejections", kind: "n named" },
+  ], of.members.map((member) => [
+    make("b", {}, member.backup ? `${member.name} (backup)` : member.name), state(member), number(member.weight), number(member.under_way),
+    member.response_micros === null ? "–" : time(member.response_micros), number(member.requests),
+    member.failures ? make("b", { class: "word failed" }, number(member.failures)) : number(member.failures), number(member.ejections),
+  ]));
+  return make("div", {}, make("h2", { class: "mono" }, of.name), make("p", { class: "note" }, about), members);
+}
 
 export class Upstreams {
   async enter() {
     byId("upstreams").className = "cards";
-    const { upstream } = await get("/stats");
+    const [{ upstream }, { groups }] = await Promise.all([get("/stats"), get("/origins")]);
+    byId("groups").className = "cards";
+    byId("groups-panel").hidden = groups.length === 0;
+    fill(byId("groups"), ...(groups.length ? groups.map(group) : [nothing("No group of origins is configured.")]));
     const used = upstream.filter((row) => row.opened + row.reused + row.failed + row.open > 0);
     fill(byId("upstreams"), used.length ? table("Origins", [
       { title: "origin", kind: "w" }, { title: "requests", kind: "n named" }, { title: "on a kept connection", kind: "n named" }, { title: "open", kind: "n named" },
@@ -25,6 +53,9 @@ export class Upstreams {
   }
 }
 
+/** States of a list with their tone. */
+const LIST_TONES = { loading: "other", good: "store", stale: "fetched", failed: "failed" };
+
 export class Settings {
   constructor() {
     this.all = [];
@@ -36,6 +67,22 @@ export class Settings {
   async enter() {
     this.all = await get("/config");
     this.show();
+    await this.showLists();
+  }
+
+  /** Lists of `[[list]]`. Their errors name what strangers' servers said. */
+  async showLists() {
+    const { lists } = await get("/lists");
+    byId("lists-panel").hidden = !lists.length;
+    byId("lists").className = "cards";
+    const ago = (seconds) => (seconds === null ? "–" : `${span(seconds)} ago`);
+    fill(byId("lists"), ...(lists.length ? [table("Lists", [
+      { title: "list", kind: "name" }, { title: "state", kind: "s" }, { title: "entries", kind: "n named" }, { title: "memory", kind: "n named" },
+      { title: "looked at", kind: "n named" }, { title: "malformed", kind: "n named" }, { title: "source", kind: "wrap" },
+    ], lists.map((list) => [
+      make("b", {}, list.name), make("b", { class: `word ${LIST_TONES[list.state] ?? "other"}` }, list.state), number(list.entries), bytes(list.memory_bytes),
+      ago(list.checked_seconds), number(list.malformed), harmless(list.error ? `${list.source}: ${list.error}` : list.source),
+    ]))] : [nothing("No list is configured.")]));
   }
 
   show() {

@@ -4,13 +4,16 @@
 use super::super::Shared;
 use super::super::connect::Opened;
 use super::super::fault::UpstreamFault;
+use super::super::group::MemberRequest;
 use super::super::idle::IdleConnection;
+use super::super::parents::Through;
 use super::super::permits::Permit;
 use super::link::{Link, Sender};
 use super::receive::{Inbound, Receiver};
 use super::upload::Upload;
 use crate::client::Client;
-use crate::mount::Spool;
+use crate::config::parent::Parent;
+use crate::mount::{Spool, Turn};
 use crate::record::Peer;
 use crate::wire::Wire;
 use bytes::{Bytes, BytesMut};
@@ -21,6 +24,7 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -43,9 +47,17 @@ impl Connection {
         Connection::local(opened.wire, peer, permit, shared)
     }
 
+    /// A new connection through a parent.
+    pub fn through(through: Through, permit: Permit, shared: Rc<Shared>) -> Connection {
+        let Through { wire, number, reader: parent } = through;
+        let peer = Peer::Parent(number);
+        let idle = IdleConnection { wire, peer, origin_keeps: None, acknowledged_within: None, parent };
+        Connection::with(idle, false, permit, shared, Instant::now())
+    }
+
     /// A new connection to an origin of this machine.
     pub fn local(wire: Wire, peer: Peer, permit: Permit, shared: Rc<Shared>) -> Connection {
-        let idle = IdleConnection { wire, peer, origin_keeps: None, acknowledged_within: None };
+        let idle = IdleConnection { wire, peer, origin_keeps: None, acknowledged_within: None, parent: None };
         Connection::with(idle, false, permit, shared, Instant::now())
     }
 
@@ -57,6 +69,7 @@ impl Connection {
         let link = Link {
             wire: RefCell::new(idle.wire),
             peer: idle.peer,
+            parent: idle.parent,
             acknowledged_within: Cell::new(idle.acknowledged_within),
             wait_limit: shared.clock.wait_limit(),
             shared,
@@ -96,6 +109,11 @@ impl Connection {
     /// When there was a connection for this request.
     pub fn leased_at(&self) -> Instant {
         self.0.link.leased_at
+    }
+
+    /// The parent that reads the requests, where one does.
+    pub fn parent(&self) -> Option<&Arc<Parent>> {
+        self.0.link.parent.as_ref()
     }
 
     /// The far end.
@@ -169,6 +187,14 @@ impl Connection {
         self.0.link.is_of_process()
     }
 
+    /// The turn of a request that waits in such a process behind others; `None` where it is served at once.
+    pub fn turn(&self) -> Option<Turn> {
+        match &*self.0.link.wire.borrow() {
+            Wire::Mount(stream) => stream.turn(),
+            _ => None,
+        }
+    }
+
     /// The buffer for what the client has not taken yet of the answer of such a process; `None` where none is needed.
     pub fn answer_spool(&self, client: Option<Client>) -> Option<Spool> {
         match &*self.0.link.wire.borrow() {
@@ -219,7 +245,8 @@ impl Connection {
         if let Wire::Mount(stream) = &mut wire {
             stream.rest();
         }
-        let idle = IdleConnection { wire, peer: link.peer, origin_keeps, acknowledged_within };
+        let parent = link.parent;
+        let idle = IdleConnection { wire, peer: link.peer, origin_keeps, acknowledged_within, parent };
         link.shared.pool.put(idle, permit);
     }
 
@@ -227,7 +254,7 @@ impl Connection {
     /// counts among those of the origin until it is dropped.
     pub fn into_tunnel(self) -> (Wire, BytesMut, HeldPermit) {
         let Lease { link, inbound, permit, .. } = *self.0;
-        (link.wire.into_inner(), inbound.into_unread(), HeldPermit { _permit: permit })
+        (link.wire.into_inner(), inbound.into_unread(), HeldPermit { _permit: permit, _member: None })
     }
 }
 
@@ -235,4 +262,13 @@ impl Connection {
 #[must_use]
 pub struct HeldPermit {
     _permit: Permit,
+    /// The request at a member of a group.
+    _member: Option<Box<MemberRequest>>,
+}
+
+impl HeldPermit {
+    /// The connection is one to a member of a group.
+    pub(in crate::upstream) fn is_of(&mut self, member: MemberRequest) {
+        self._member = Some(Box::new(member));
+    }
 }

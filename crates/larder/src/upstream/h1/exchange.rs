@@ -3,6 +3,7 @@
 
 use super::super::call::{Call, CallEvent, OutgoingBody};
 use super::super::fault::{UpstreamFault, UpstreamFaultKind};
+use super::super::parents;
 use super::connection::Connection;
 use super::upload::Upload;
 use crate::request_body::RequestBody;
@@ -18,12 +19,16 @@ pub(in crate::upstream) async fn ask(
     }
     let head = match call.body.take() {
         None => {
-            connection.send(&request_head(call, call.fields)).await?;
+            let head = request_head(&connection, call, call.fields);
+            connection.send(&head).await?;
             final_head(&mut connection, call).await?
         }
         // Boxed, as all that is large and rare here: a fetch is copied as it begins.
         Some(body) => Box::pin(ask_with_body(&mut connection, call, body)).await?,
     };
+    if let Some(parent) = connection.parent() {
+        parents::check(parent, &head)?;
+    }
     if head.status == 101 {
         let why = "the origin switched protocols though nobody asked";
         return Err(unexpected_switch(call, "101 was not asked for", why));
@@ -41,13 +46,17 @@ pub(in crate::upstream) async fn ask_upgrade(
     let mut fields = call.fields.clone();
     fields.push("Connection", "upgrade");
     fields.push("Upgrade", offer);
-    connection.send(&request_head(call, &fields)).await?;
+    let head = request_head(&connection, call, &fields);
+    connection.send(&head).await?;
     let head = loop {
         let head = connection.response(call.method).await?;
         if !head.is_interim() {
             break head;
         }
     };
+    if let Some(parent) = connection.parent() {
+        parents::check(parent, &head)?;
+    }
     if head.status != 101 {
         return Ok((head, connection, None));
     }
@@ -67,8 +76,17 @@ fn unexpected_switch(call: &Call<'_>, fault: &'static str, detail: &str) -> Upst
     UpstreamFault::new(UpstreamFaultKind::Wire(Fault::origin(FaultKind::StatusLine, fault)), detail)
 }
 
-fn request_head(call: &Call<'_>, fields: &Fields) -> Vec<u8> {
+fn request_head(connection: &Connection, call: &Call<'_>, fields: &Fields) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(512);
+    if let Some(parent) = connection.parent() {
+        let mut fields = fields.clone();
+        if let Some(login) = parents::login(parent) {
+            fields.set("Proxy-Authorization", login);
+        }
+        let target = parents::target(call.to, call.target);
+        encode::request_head(&mut bytes, call.method, &target, Version::Http11, &fields);
+        return bytes;
+    }
     encode::request_head(&mut bytes, call.method, call.target, Version::Http11, fields);
     bytes
 }
@@ -92,7 +110,7 @@ async fn ask_with_body(
 ) -> Result<ResponseHead, UpstreamFault> {
     let is_chunked = body.length == RequestBody::Unknown;
     let head = match is_chunked || body.is_gathered {
-        false => request_head(call, call.fields),
+        false => request_head(connection, call, call.fields),
         true => {
             let mut fields = call.fields.clone();
             if body.is_gathered {
@@ -103,7 +121,7 @@ async fn ask_with_body(
                 RequestBody::Known(length) => fields.set("Content-Length", length.to_string()),
                 RequestBody::None => {}
             }
-            request_head(call, &fields)
+            request_head(connection, call, &fields)
         }
     };
     let mut upload = Box::new(Upload::new(head, body.pieces, is_chunked));

@@ -4,6 +4,7 @@
 use super::super::fault::{Retry, UpstreamFault, UpstreamFaultKind};
 use super::super::wait_limit::WaitLimit;
 use super::super::{Settings, Shared};
+use crate::config::parent::Parent;
 use crate::record::Peer;
 use crate::wire::Wire;
 use bytes::{Buf, BufMut, BytesMut};
@@ -12,6 +13,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -21,6 +23,8 @@ use tokio::time::Instant;
 pub(super) struct Link {
     pub wire: RefCell<Wire>,
     pub peer: Peer,
+    /// The parent that reads the requests, where one does.
+    pub parent: Option<Arc<Parent>>,
     pub acknowledged_within: Cell<Option<Duration>>,
     pub shared: Rc<Shared>,
     /// For what is received, and for a request that is sent whole.
@@ -150,8 +154,18 @@ impl Link {
         }
     }
 
+    /// Whether a request may be sent again whose connection broke before a byte of its answer. A Unix socket that is closed with
+    /// unread bytes in it tells that by a reset, and takes no further ones; one whose bytes were read ends.
+    pub fn retry_after(&self, error: &io::Error) -> Retry {
+        match error.kind() {
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe if self.is_of_process() => Retry::Unread,
+            _ if self.reused => Retry::IfIdempotent,
+            _ => Retry::No,
+        }
+    }
+
     fn broken(&self, error: &io::Error) -> UpstreamFault {
-        let retry = if self.reused && !self.answered.get() { Retry::IfIdempotent } else { Retry::No };
+        let retry = if self.answered.get() { Retry::No } else { self.retry_after(error) };
         UpstreamFault { retry, ..UpstreamFault::reset(error, "the request was sent") }
     }
 

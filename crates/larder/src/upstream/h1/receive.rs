@@ -263,7 +263,7 @@ impl<'a> Receiver<'a> {
                 }
                 false => UpstreamFault::reset(error, "waiting for the answer"),
             };
-            return UpstreamFault { retry: if self.link.reused { Retry::IfIdempotent } else { Retry::No }, ..fault };
+            return UpstreamFault { retry: self.link.retry_after(error), ..fault };
         }
         match ended {
             true => UpstreamFault::new(

@@ -322,3 +322,21 @@ async fn an_offer_to_upgrade_is_taken_declined_or_met_by_nonsense() {
     let fault = exchange(&super::play::upstreams(|_| ()), &origin, GET).await.unwrap_err();
     assert!(matches!(fault.kind, UpstreamFaultKind::Wire(_)), "{fault}");
 }
+
+#[tokio::test]
+async fn an_origin_with_another_name_on_its_certificate_is_heard_from_again() {
+    let to = url(&at(answers(EMPTY).await));
+    let name = larder_wire::Host::parse("certificate.example").unwrap();
+    let (upstreams, fields) = (upstreams(|_| {}), Fields::new());
+    let origin = Origin::named(&to, Some(&name));
+    let outages = &upstreams.shared.settings.memory.outages;
+    for _ in 0..2 {
+        let mut call = Call { tls_name: Some(&name), ..call(&to, &fields) };
+        let mut response = patiently(upstreams.call(&mut call)).await.unwrap();
+        assert!(patiently(response.body.next()).await.unwrap().is_none());
+        let now = tokio::time::Instant::now();
+        assert!(!outages.is_known(&origin, now));
+        outages.failed(&origin, now);
+    }
+    assert_eq!(upstreams.stats().total().reused, 1);
+}

@@ -240,8 +240,14 @@ async fn lease_for(upstreams: &Upstreams, origin: &Origin, client: u8) -> Result
     let client = Some(Client::at([10, 0, 0, client].into()));
     let now = tokio::time::Instant::now();
     let url = url(origin);
-    patiently(upstreams.connection(&url, ConnectionChoice::IdleAllowed, &Reach::Configured, now, (client, &|_| {})))
-        .await
+    patiently(upstreams.connection(
+        (&url, None),
+        ConnectionChoice::IdleAllowed,
+        &Reach::Configured,
+        now,
+        (client, &|_| {}),
+    ))
+    .await
 }
 
 #[tokio::test]

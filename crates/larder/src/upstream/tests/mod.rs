@@ -3,6 +3,7 @@
 mod call;
 mod connect;
 mod exchange;
+mod groups;
 mod limits;
 mod play;
 mod streaming;

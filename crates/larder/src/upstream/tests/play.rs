@@ -120,7 +120,7 @@ pub fn at(address: SocketAddr) -> Origin {
 }
 
 pub fn named(host: &str, port: u16) -> Origin {
-    Origin { scheme: Scheme::Http, host: Host::parse(host).unwrap(), port }
+    Origin { scheme: Scheme::Http, host: Host::parse(host).unwrap(), port, tls_name: None, by_parents: false }
 }
 
 /// The URL that is asked for at an origin.
@@ -148,7 +148,7 @@ pub async fn connection(
     url: &Url,
     choice: ConnectionChoice,
 ) -> Result<Connection, UpstreamFault> {
-    upstreams.connection(url, choice, &Reach::Configured, tokio::time::Instant::now(), (None, &|_| {})).await
+    upstreams.connection((url, None), choice, &Reach::Configured, tokio::time::Instant::now(), (None, &|_| {})).await
 }
 
 /// Sends a request and reads the final head.
@@ -189,6 +189,7 @@ pub async fn exchange(upstreams: &Upstreams, origin: &Origin, request: &str) -> 
 pub fn call<'a>(to: &'a Url, fields: &'a Fields) -> Call<'a> {
     Call {
         to,
+        tls_name: None,
         method: &Method::Get,
         target: "/",
         fields,

@@ -103,7 +103,7 @@ fn answers_listeners_and_clients_may_be_given() {
     let stranger = Asking { client: "192.0.2.1".parse().unwrap(), ..asking("GET", "http://a.example/") };
     let refused = rehearsed(&stranger, &loaded).unwrap();
     assert!(refused.request.status == 403 && refused.to_string().contains("403 client"), "{refused}");
-    for (method, url) in [("GET", "GET"), ("GET", "ftp://a/"), ("BAD METHOD", "http://a.example/")] {
+    for (method, url) in [("GET", "GET"), ("GET", "gopher://a/"), ("BAD METHOD", "http://a.example/")] {
         assert!(rehearsed(&asking(method, url), &loaded).is_err(), "{method} {url}");
     }
     for field in ["bad name: x", "4o4", "99", "a: b\r\nc d: e", ": x"] {

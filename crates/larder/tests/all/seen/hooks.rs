@@ -4,7 +4,7 @@ use super::reload::{Steered, base};
 use super::stand::{self, body, exchange, wait_for};
 use std::collections::HashMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 
@@ -22,6 +22,11 @@ def shop(req):
 def remembered(req):
     with open("calls", "a") as calls:
         calls.write("x")
+    req.key.add(req.headers.get("x-plan", "free"))
+
+@larder.request(path="/kept/**", remember="60s")
+def kept(req):
+    req.query.drop("utm_*")
     req.key.add(req.headers.get("x-plan", "free"))
 
 @larder.request(path="/user/**")
@@ -169,6 +174,104 @@ fn a_remembered_decision_is_asked_for_once_for_the_same_facts() {
     assert!(play.is_hit("/remembered/a", "X-Plan: gold\r\n"));
     let before = calls();
     assert!(!play.is_hit("/remembered/a", "X-Plan: silver\r\n") && calls() > before);
+}
+
+/// One connection that is kept.
+struct Kept(BufReader<TcpStream>);
+
+impl Kept {
+    fn to(proxy: SocketAddr) -> Kept {
+        Kept(BufReader::new(TcpStream::connect(proxy).unwrap()))
+    }
+
+    /// Whether the answer is a hit, and its body.
+    fn ask(&mut self, path: &str, fields: &str) -> (bool, String) {
+        let head = format!("GET {path} HTTP/1.1\r\nHost: shop.example\r\n{fields}\r\n");
+        self.0.get_mut().write_all(head.as_bytes()).unwrap();
+        let (_, answer) = read_head(&mut self.0).unwrap();
+        let mut body = vec![0; answer["content-length"].parse().unwrap()];
+        self.0.read_exact(&mut body).unwrap();
+        (answer["cache-status"].contains("; hit"), String::from_utf8(body).unwrap())
+    }
+}
+
+/// The worker remembers the verdict on a request whose hooks have decided: for the same fields, each path by itself, and no longer
+/// than the decision.
+#[test]
+fn a_remembered_verdict_is_for_the_same_fields_and_path_alone() {
+    let play = play("");
+    let mut kept = Kept::to(play.proxy);
+    let plans = ["gold", "silver"].map(|plan| (plan, format!("X-Plan: {plan}\r\nCookie: of={plan}\r\n")));
+    let [x, y] = ["x", "y"].map(|from| ["shop", "kept"].map(|folder| format!("/{folder}/a?id=1&utm_source={from}")));
+    let paths = ["/remembered/a", "/remembered/b", "/other", &x[0], &y[0], &x[1], &y[1]];
+    for round in 0..5 {
+        for path in paths {
+            for (plan, fields) in &plans {
+                let (is_hit, body) = kept.ask(path, fields);
+                if path == "/other" {
+                    // No hook has a say: it is one page for all.
+                    assert!(is_hit || round == 0 && *plan == "gold", "{round} {path} {plan}");
+                    continue;
+                }
+                let asked = path.split("&utm").next().unwrap();
+                assert_eq!(body, format!("{asked} user= cookie=of={plan}"), "{path}");
+                assert_eq!(is_hit, round > 0 || path.ends_with("source=y"), "{round} {path} {plan}");
+            }
+        }
+        // The same plan several times in a row, then a path that nobody has asked for yet.
+        for _ in 0..3 {
+            assert!(kept.ask("/remembered/a", &plans[0].1).0);
+        }
+        let new = format!("/remembered/new{round}");
+        assert!(!kept.ask(&new, &plans[0].1).0 && kept.ask(&new, &plans[0].1).0);
+        assert!(!kept.ask(&new, &plans[1].1).0, "of another plan");
+    }
+    let other = Kept::to(play.proxy).ask("/remembered/a", "X-Plan: bronze\r\nCookie: of=bronze\r\n");
+    assert_eq!(other, (false, "/remembered/a user= cookie=of=bronze".to_owned()), "by another connection");
+}
+
+/// The hook's decision is remembered for an hour, and what a helper has said for a moment.
+#[test]
+fn a_verdict_of_hooks_is_no_verdict_of_helpers() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("policy.py"), POLICY.replace("60s", "1h")).unwrap();
+    let refused = folder.path().join("refused");
+    let script = format!("while read -r line; do [ -e {} ] && echo ERR || echo OK; done", refused.display());
+    let text =
+        settings(folder.path(), stand::origin_that(echo), "").replace("hooks = [", "external = [\"h\"]\nhooks = [");
+    let helper = format!(
+        "[[helper]]\nname = \"h\"\nkind = \"external_acl\"\ncommand = [\"sh\", \"-c\", {script:?}]\nformat = \"%SRC\"\nttl = \"200ms\"\n"
+    );
+    let steered = Steered::start(folder.path(), &(text + &helper));
+    let mut client = BufReader::new(TcpStream::connect(steered.server.addresses()[0]).unwrap());
+    let mut ask = || {
+        client.get_mut().write_all(b"GET /remembered/a HTTP/1.1\r\nHost: shop.example\r\n\r\n").unwrap();
+        let (first, answer) = read_head(&mut client).unwrap();
+        let mut body = vec![0; answer["content-length"].parse().unwrap()];
+        client.read_exact(&mut body).unwrap();
+        status(&first).to_owned()
+    };
+    for _ in 0..10 {
+        assert_eq!(ask(), "200");
+    }
+    fs::write(&refused, "").unwrap();
+    wait_for("the helper's refusal counts", || ask() == "403");
+}
+
+#[test]
+fn a_remembered_verdict_ends_with_the_decision_and_with_the_version_of_the_hooks() {
+    let play = play("reload = \"on-change\"\n");
+    let mut kept = Kept::to(play.proxy);
+    let file = play.folder.path().join("policy.py");
+    let mut kept_asks = |path: &str| kept.ask(path, "X-Plan: gold\r\n").0;
+    assert!(!kept_asks("/remembered/a") && kept_asks("/remembered/a") && kept_asks("/remembered/a"));
+    // The next version remembers for a moment, and another key each second.
+    let rule = "    import time\n    req.key.add(str(time.time()))";
+    let text = POLICY.replace("    req.key.add(req.headers.get(\"x-plan\", \"free\"))", rule);
+    fs::write(&file, text.replace("remember=\"60s\"", "remember=\"300ms\"")).unwrap();
+    wait_for("the new version decides", || !kept_asks("/remembered/a"));
+    assert!((0..100).any(|_| kept_asks("/remembered/a")), "it is remembered for a moment");
+    wait_for("the decision ends", || !kept_asks("/remembered/a"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::reload::{Steered, base};
 use super::stand::{self, body, exchange, wait_for};
 use std::fs;
-use std::io::{BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -24,6 +24,9 @@ def application(environ, start_response):
             pass
     if path == "/exit":
         os._exit(7)
+    if path == "/held":
+        while not os.path.exists("go"):
+            time.sleep(0.01)
     if path == "/slow":
         time.sleep(0.2)
     if path == "/length":
@@ -133,6 +136,36 @@ fn a_request_that_hangs_is_answered_504_and_others_are_served() {
         state.counts.hung.load(std::sync::atomic::Ordering::Relaxed) == 1 && state.processes().len() == 2
     });
     assert_eq!(status(&get(proxy, "/")), "200");
+}
+
+#[test]
+fn no_request_waits_behind_one_that_does_not_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_steered, proxy) = started(folder.path(), "processes = 2\n");
+    let ask_many = move || {
+        let mut own = BufReader::new(TcpStream::connect(proxy).unwrap());
+        for _ in 0..100 {
+            own.get_mut().write_all(b"GET / HTTP/1.1\r\nHost: app.example\r\n\r\n").unwrap();
+            let head: Vec<String> =
+                own.by_ref().lines().map(Result::unwrap).take_while(|line| !line.is_empty()).collect();
+            assert_eq!(head.first().map(|line| status(line)), Some("200"), "{head:?}");
+            let length =
+                head.iter().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
+            own.read_exact(&mut vec![0; length.unwrap()]).unwrap();
+        }
+    };
+    let together = || {
+        let askers: Vec<_> = (0..12).map(|_| std::thread::spawn(ask_many)).collect();
+        askers.into_iter().for_each(|asker| asker.join().unwrap());
+    };
+    // The processes are quick, and get requests ahead.
+    together();
+    let held = std::thread::spawn(move || get(proxy, "/held"));
+    together();
+    together();
+    assert!(!held.is_finished());
+    fs::write(folder.path().join("go"), "").unwrap();
+    assert_eq!(status(&held.join().unwrap()), "200");
 }
 
 #[test]

@@ -41,7 +41,7 @@ fn connect(from: [u8; 4], to: SocketAddr) -> TcpStream {
 }
 
 /// TLS on top of a connection, with this one root.
-fn secured<S: Read + Write>(
+pub(super) fn secured<S: Read + Write>(
     mut stream: S,
     root: CertificateDer<'static>,
     name: &str,
@@ -79,14 +79,14 @@ fn ask(stream: &mut (impl Read + Write), target: &str, host: &str) -> String {
     }
 }
 
-fn write_pair(folder: &Path, name: &str) -> CertificateDer<'static> {
+pub(super) fn write_pair(folder: &Path, name: &str) -> CertificateDer<'static> {
     let pair = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
     std::fs::write(folder.join("chain.pem"), pair.cert.pem()).unwrap();
     std::fs::write(folder.join("key.pem"), pair.signing_key.serialize_pem()).unwrap();
     CertificateDer::from_pem_slice(pair.cert.pem().as_bytes()).unwrap()
 }
 
-const HERE: [u8; 4] = [127, 0, 0, 1];
+pub(super) const HERE: [u8; 4] = [127, 0, 0, 1];
 const THERE: [u8; 4] = [127, 0, 0, 2];
 
 #[test]
@@ -119,7 +119,7 @@ fn a_client_does_not_choose_the_scheme_of_a_site() {
 }
 
 /// A CONNECT, up to the answer that says that the tunnel stands.
-fn tunnel(from: [u8; 4], proxy: SocketAddr, authority: &str) -> TcpStream {
+pub(super) fn tunnel(from: [u8; 4], proxy: SocketAddr, authority: &str) -> TcpStream {
     let mut stream = connect(from, proxy);
     stream.write_all(format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n").as_bytes()).unwrap();
     let mut head = [0; b"HTTP/1.1 200 Connection established\r\n\r\n".len()];

@@ -1,0 +1,252 @@
+//! Logins: how people say who they are, and where it is known whether that is true.
+
+use super::SourceLine;
+use super::setting::{Field, Setting, word};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The scheme of a login (RFC 9110 section 11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoginScheme {
+    /// A user and a password (RFC 7617).
+    Basic,
+    /// Proof that a password is known (RFC 7616).
+    Digest,
+    /// A JSON Web Token (RFC 6750, RFC 7519).
+    Bearer,
+    /// Kerberos or NTLM by a handshake (RFC 4559); a helper knows it.
+    Negotiate,
+    /// NTLM by a handshake; a helper knows it.
+    Ntlm,
+}
+
+impl LoginScheme {
+    /// The words of the configuration.
+    pub const ALL: [LoginScheme; 5] =
+        [LoginScheme::Basic, LoginScheme::Digest, LoginScheme::Bearer, LoginScheme::Negotiate, LoginScheme::Ntlm];
+
+    /// The word in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LoginScheme::Basic => "basic",
+            LoginScheme::Digest => "digest",
+            LoginScheme::Bearer => "bearer",
+            LoginScheme::Negotiate => "negotiate",
+            LoginScheme::Ntlm => "ntlm",
+        }
+    }
+
+    /// The word in fields.
+    pub fn in_fields(self) -> &'static str {
+        match self {
+            LoginScheme::Basic => "Basic",
+            LoginScheme::Digest => "Digest",
+            LoginScheme::Bearer => "Bearer",
+            LoginScheme::Negotiate => "Negotiate",
+            LoginScheme::Ntlm => "NTLM",
+        }
+    }
+}
+
+/// One `[[login]]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Login {
+    /// The name by which settings refer to it.
+    pub name: String,
+    /// The scheme.
+    pub scheme: LoginScheme,
+    /// The name that browsers show to their users.
+    pub realm: String,
+    /// The file of users; of `bearer` the keys of the issuer.
+    pub file: Option<PathBuf>,
+    /// The helper that knows users, in place of a file; empty: none.
+    pub helper: String,
+    /// The file of groups.
+    pub groups: Option<PathBuf>,
+    /// How long a credential that was right counts without a check.
+    pub ttl: Duration,
+    /// Whether credentials go to the origin of a site too.
+    pub forward: bool,
+    /// Failed logins of one client at once.
+    pub failures_max: usize,
+    /// One more failed login of that client is permitted after each such time.
+    pub failure_period: Duration,
+    /// How long a nonce of `digest` is good.
+    pub nonce_ttl: Duration,
+    /// Of `bearer`: the issuer.
+    pub issuer: String,
+    /// Of `bearer`: the audience.
+    pub audience: Vec<String>,
+    /// Of `bearer`: the claim that is the user.
+    pub user_claim: String,
+    /// Of `bearer`: the claim that has the groups.
+    pub groups_claim: String,
+    /// Where it stands.
+    pub place: SourceLine,
+}
+
+impl Default for Login {
+    fn default() -> Login {
+        Login {
+            name: String::new(),
+            scheme: LoginScheme::Basic,
+            realm: "Larder".to_owned(),
+            file: None,
+            helper: String::new(),
+            groups: None,
+            ttl: Duration::from_secs(300),
+            forward: false,
+            failures_max: 10,
+            failure_period: Duration::from_secs(10),
+            nonce_ttl: Duration::from_secs(300),
+            issuer: String::new(),
+            audience: Vec::new(),
+            user_claim: "sub".to_owned(),
+            groups_claim: "groups".to_owned(),
+            place: SourceLine::default(),
+        }
+    }
+}
+
+type OfLogin = Setting<Login>;
+
+const DAY: u64 = 86_400_000;
+
+/// Settings of one `[[login]]`.
+pub static LOGIN: &[Setting<Login>] = &[
+    OfLogin::new(
+        "login.name",
+        Field::Name(|l| &mut l.name),
+    )
+    .required()
+    .about("The name by which settings refer to it, of letters, digits, `-`, `_` and `.`."),
+    OfLogin::new(
+        "login.scheme",
+        Field::Text {
+            form: "`basic`, `digest`, `bearer`, `negotiate` or `ntlm`",
+            read: |l| l.scheme.as_str().to_owned(),
+            write: |l, text| {
+                let scheme = word(&LoginScheme::ALL, LoginScheme::as_str, text);
+                scheme.map(|scheme| l.scheme = scheme).is_some()
+            },
+        },
+    )
+    .required()
+    .about("How people say who they are ([people.md](people.md)). Passwords of `basic` and tokens cross the network as they are: offer them over TLS."),
+    OfLogin::new(
+        "login.realm",
+        Field::Text {
+            form: "text",
+            read: |l| l.realm.clone(),
+            write: |l, text| {
+                text.clone_into(&mut l.realm);
+                !text.is_empty() && !text.contains(char::is_control) && text.is_ascii()
+            },
+        },
+    )
+    .about("The name that browsers show when they ask for a password. Hashes of `digest` are made with it."),
+    OfLogin::new(
+        "login.file",
+        Field::Text {
+            form: "file",
+            read: |l| l.file.as_ref().map_or_else(String::new, |path| path.display().to_string()),
+            write: |l, text| {
+                l.file = (!text.is_empty()).then(|| text.into());
+                l.file.is_some()
+            },
+        },
+    )
+        .default_words("none")
+        .about("The file of users: of `basic` one of `htpasswd` (bcrypt, argon2, SHA-crypt, apr1, `{SHA}`), of `digest` one of `htdigest` (MD5 or SHA-256), of `bearer` the keys of the issuer (JWKS). It is read again within a second after it has changed; if the new one can't be read, the old one counts on."),
+    OfLogin::new(
+        "login.helper",
+        Field::Text {
+            form: "name",
+            read: |l| l.helper.clone(),
+            write: |l, text| {
+                text.clone_into(&mut l.helper);
+                true
+            },
+        },
+    )
+    .default_words("none")
+    .about("The `[[helper]]` that knows the users, in place of `file`; its kind is the scheme."),
+    OfLogin::new(
+        "login.groups",
+        Field::Text {
+            form: "file",
+            read: |l| l.groups.as_ref().map_or_else(String::new, |path| path.display().to_string()),
+            write: |l, text| {
+                l.groups = (!text.is_empty()).then(|| text.into());
+                l.groups.is_some()
+            },
+        },
+    )
+        .default_words("none")
+        .about("A file of groups: `group: user user`, a line for each. Groups that a helper or a token names count beside these."),
+    OfLogin::new("login.ttl", Field::Time(|l| &mut l.ttl))
+        .between(0, DAY)
+        .about("How long a credential that was right counts without another check. A changed file and a reload end it."),
+    OfLogin::new("login.forward", Field::Flag(|l| &mut l.forward))
+        .about("Whether the credential goes to the origin of a site too. Without it the origin gets no `Authorization`, and answers are shared among the users."),
+    OfLogin::new("login.failures", Field::Count(|l| &mut l.failures_max))
+        .between(1, 100_000)
+        .about("Failed logins of one client at once. Further ones are answered 429 without a check."),
+    OfLogin::new("login.failure_period", Field::Time(|l| &mut l.failure_period))
+        .between(1, DAY)
+        .about("After each such time a client may fail once more."),
+    OfLogin::new("login.nonce_ttl", Field::Time(|l| &mut l.nonce_ttl))
+        .between(1_000, DAY)
+        .about("How long a challenge of `digest` is good. After that clients answer a new one by themselves (`stale=true`)."),
+    OfLogin::new(
+        "login.issuer",
+        Field::Text {
+            form: "text",
+            read: |l| l.issuer.clone(),
+            write: |l, text| {
+                text.clone_into(&mut l.issuer);
+                true
+            },
+        },
+    )
+    .default_words("must be given for `bearer`")
+    .about("The issuer of tokens (`iss`)."),
+    OfLogin::new(
+        "login.audience",
+        Field::Texts {
+            form: "texts",
+            read: |l| l.audience.clone(),
+            clear: |l| l.audience.clear(),
+            push: |l, text| {
+                l.audience.push(text.to_owned());
+                !text.is_empty()
+            },
+        },
+    )
+    .default_words("must be given for `bearer`")
+    .about("The audience of tokens (`aud`): one of these has to be in it."),
+    OfLogin::new(
+        "login.user_claim",
+        Field::Text {
+            form: "name",
+            read: |l| l.user_claim.clone(),
+            write: |l, text| {
+                text.clone_into(&mut l.user_claim);
+                !text.is_empty()
+            },
+        },
+    )
+    .about("The claim of a token that is the name of the user."),
+    OfLogin::new(
+        "login.groups_claim",
+        Field::Text {
+            form: "name",
+            read: |l| l.groups_claim.clone(),
+            write: |l, text| {
+                text.clone_into(&mut l.groups_claim);
+                true
+            },
+        },
+    )
+    .about("The claim of a token that has the groups of the user: a list, or words."),
+];

@@ -1,0 +1,269 @@
+//! Origins that are groups of members: one `[[origin]]`, which sites name by its name.
+
+use super::SourceLine;
+use super::application::ORIGIN_GROUP;
+use larder_balance::{Balance, Checks, Eject, Hedge, Retry};
+use larder_wire::{Host, Scheme, Url};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A group of origins.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OriginGroup {
+    /// The name by which sites refer to it.
+    pub name: String,
+    /// How a member is chosen.
+    pub balance: Balance,
+    /// The key of `ring-hash`.
+    pub key: BalanceKey,
+    /// The cookie of `sticky`.
+    pub cookie: String,
+    /// The check of each member, if there is one.
+    pub check: Option<OriginCheck>,
+    /// When a member whose requests fail gets none.
+    pub eject: OriginEject,
+    /// How often a request that failed is sent to another member.
+    pub retry: OriginRetry,
+    /// When a second request is sent beside a late one.
+    pub hedge: Option<OriginHedge>,
+    /// From its recovery until a member gets its whole share.
+    pub slow_start: Duration,
+    /// Requests under way at all members, over all workers.
+    pub requests_max: usize,
+    /// Its members.
+    pub members: Vec<Arc<OriginMember>>,
+    /// Where it stands.
+    pub place: SourceLine,
+}
+
+impl Default for OriginGroup {
+    fn default() -> OriginGroup {
+        OriginGroup {
+            name: String::new(),
+            balance: Balance::default(),
+            key: BalanceKey::Url,
+            cookie: "larder_member".to_owned(),
+            check: None,
+            eject: OriginEject::default(),
+            retry: OriginRetry::default(),
+            hedge: None,
+            slow_start: Duration::from_secs(10),
+            requests_max: 65_536,
+            members: Vec::new(),
+            place: SourceLine::default(),
+        }
+    }
+}
+
+impl OriginGroup {
+    /// The host of the URL that stands for the group of this name.
+    pub fn host_of(name: &str) -> Host {
+        Host::local(&format!("{ORIGIN_GROUP}{name}"))
+    }
+
+    /// The settings of its balance.
+    pub fn balance_settings(&self) -> larder_balance::Settings {
+        let member = |member: &Arc<OriginMember>| larder_balance::Member {
+            name: member.name.clone(),
+            weight: narrow(member.weight),
+            is_backup: member.backup,
+            requests_max: member.requests_max,
+        };
+        let OriginEject { failures, time, time_max, out_percent_max, .. } = self.eject;
+        larder_balance::Settings {
+            balance: self.balance,
+            eject: Eject { failures: narrow(failures), time, time_max, out_percent_max },
+            retry: Retry { percent: self.retry.percent, tries_max: narrow(self.retry.tries_max) },
+            hedge: self.hedge.as_ref().map(|hedge| Hedge { percentile: hedge.percentile, time_min: hedge.time_min }),
+            checks: self.check.as_ref().map(|it| Checks { rise: narrow(it.rise), fall: narrow(it.fall) }),
+            slow_start: self.slow_start,
+            requests_max: self.requests_max,
+            members: self.members.iter().map(member).collect(),
+        }
+    }
+}
+
+fn narrow(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// Statuses that mean that a member is in trouble, where nothing else is said.
+const TROUBLE: [u16; 4] = [500, 502, 503, 504];
+
+/// When a member whose requests fail gets none.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OriginEject {
+    /// Failures in a row; 0 for never.
+    pub failures: usize,
+    /// Statuses that count as failures.
+    pub statuses: Vec<u16>,
+    /// For how long at first.
+    pub time: Duration,
+    /// For how long at most.
+    pub time_max: Duration,
+    /// The part of the members that is out at most.
+    pub out_percent_max: u32,
+}
+
+impl Default for OriginEject {
+    fn default() -> OriginEject {
+        let Eject { failures, time, time_max, out_percent_max } = Eject::default();
+        let failures = usize::try_from(failures).unwrap_or(usize::MAX);
+        OriginEject { failures, statuses: TROUBLE.to_vec(), time, time_max, out_percent_max }
+    }
+}
+
+/// How often a request that failed is sent to another member.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OriginRetry {
+    /// Further tries, in percent of requests.
+    pub percent: u32,
+    /// Tries of one request.
+    pub tries_max: usize,
+    /// Statuses after which there is another try.
+    pub statuses: Vec<u16>,
+}
+
+impl Default for OriginRetry {
+    fn default() -> OriginRetry {
+        let Retry { percent, tries_max } = Retry::default();
+        let tries_max = usize::try_from(tries_max).unwrap_or(usize::MAX);
+        OriginRetry { percent, tries_max, statuses: TROUBLE.to_vec() }
+    }
+}
+
+/// When a second request is sent beside a late one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OriginHedge {
+    /// Once it took longer than so many percent of requests.
+    pub percentile: u32,
+    /// Never sooner than this.
+    pub time_min: Duration,
+}
+
+impl Default for OriginHedge {
+    fn default() -> OriginHedge {
+        let Hedge { percentile, time_min } = Hedge::default();
+        OriginHedge { percentile, time_min }
+    }
+}
+
+/// The part of a request that leads it to its member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BalanceKey {
+    /// Host, path and query.
+    Url,
+    /// The client's address.
+    Client,
+    /// The value of this field.
+    Field(String),
+    /// The value of this cookie.
+    Cookie(String),
+}
+
+impl BalanceKey {
+    /// Reads it: `url`, `client`, `field:NAME` or `cookie:NAME`.
+    pub fn parse(text: &str) -> Option<BalanceKey> {
+        match text.split_once(':') {
+            Some(("field", name)) if is_token(name) => Some(BalanceKey::Field(name.to_owned())),
+            Some(("cookie", name)) if is_token(name) => Some(BalanceKey::Cookie(name.to_owned())),
+            Some(_) => None,
+            None if text == "url" => Some(BalanceKey::Url),
+            None => (text == "client").then_some(BalanceKey::Client),
+        }
+    }
+
+    /// As [`BalanceKey::parse`] reads it.
+    pub fn show(&self) -> String {
+        match self {
+            BalanceKey::Url => "url".to_owned(),
+            BalanceKey::Client => "client".to_owned(),
+            BalanceKey::Field(name) => format!("field:{name}"),
+            BalanceKey::Cookie(name) => format!("cookie:{name}"),
+        }
+    }
+}
+
+/// Whether a text is a token (RFC 9110 section 5.6.2), as names of fields and cookies are.
+pub fn is_token(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+}
+
+/// Which `Host` a member gets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum MemberHost {
+    /// That of the client's request.
+    #[default]
+    Client,
+    /// That of the member's own URL.
+    Own,
+    /// This one.
+    Named(String),
+}
+
+/// A member of a group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OriginMember {
+    /// Its name in commands and on pages; its URL where none is given.
+    pub name: String,
+    /// Where it is.
+    pub url: Url,
+    /// Its share of requests, compared with the others.
+    pub weight: usize,
+    /// It is asked only where no other one may be.
+    pub backup: bool,
+    /// Which `Host` it gets.
+    pub host: MemberHost,
+    /// The name that its certificate is for, where it is another one than that of its URL.
+    pub sni: Option<Host>,
+    /// Requests under way at it, over all workers.
+    pub requests_max: usize,
+}
+
+impl Default for OriginMember {
+    fn default() -> OriginMember {
+        OriginMember {
+            name: String::new(),
+            // Stands where one is missing; such a configuration is never handed out.
+            url: Url { scheme: Scheme::Http, host: Host::local("unix:/"), port: 80, path: "/".into() },
+            weight: 1,
+            backup: false,
+            host: MemberHost::Client,
+            sni: None,
+            requests_max: 4_096,
+        }
+    }
+}
+
+/// An active check of members.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OriginCheck {
+    /// The target that is asked for.
+    pub path: String,
+    /// How often.
+    pub every: Duration,
+    /// How long a member may take.
+    pub timeout: Duration,
+    /// The statuses of a good answer.
+    pub statuses: Vec<u16>,
+    /// Good ones in a row until a member is up again.
+    pub rise: usize,
+    /// Bad ones in a row until it is down.
+    pub fall: usize,
+    /// The `Host` of the check; that of the member where none is given.
+    pub host: Option<String>,
+}
+
+impl Default for OriginCheck {
+    fn default() -> OriginCheck {
+        OriginCheck {
+            path: "/".to_owned(),
+            every: Duration::from_secs(5),
+            timeout: Duration::from_secs(2),
+            statuses: vec![200, 204],
+            rise: 2,
+            fall: 3,
+            host: None,
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Parents: proxies through which requests of the forward proxy go. One `[[parent]]`.
+
+use super::secret::{self, Secret};
+use super::setting::{Field, Setting};
+use super::{HostPattern, Networks, SourceLine};
+use larder_rules::network;
+use larder_wire::{Host, Scheme, Url};
+
+/// One `[[parent]]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parent {
+    /// The name by which `forward.parents` refers to it.
+    pub name: String,
+    /// Where it listens: scheme http, a host and a port.
+    pub url: Url,
+    /// The user that it asks for.
+    pub user: String,
+    /// That user's password.
+    pub password: Option<Secret>,
+    /// Where it stands.
+    pub place: SourceLine,
+}
+
+impl Default for Parent {
+    fn default() -> Parent {
+        let url = Url { scheme: Scheme::Http, host: Host::local("parent:"), port: 3128, path: "/".into() };
+        Parent { name: String::new(), url, user: String::new(), password: None, place: SourceLine::default() }
+    }
+}
+
+/// The hosts that are asked without a parent.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DirectHosts {
+    hosts: Vec<HostPattern>,
+    networks: Networks,
+    texts: Vec<String>,
+}
+
+impl DirectHosts {
+    /// The texts by which they were configured.
+    pub(super) fn texts(&self) -> Vec<String> {
+        self.texts.clone()
+    }
+
+    /// One more: a host pattern, an address or a network; false where it is none.
+    pub(super) fn push(&mut self, text: &str) -> bool {
+        let is_known = match network(text) {
+            Some(network) => {
+                self.networks.push(network);
+                true
+            }
+            None => HostPattern::parse(text).map(|host| self.hosts.push(host)).is_some(),
+        };
+        self.texts.push(text.to_owned());
+        is_known
+    }
+
+    /// Forgets all.
+    pub(super) fn clear(&mut self) {
+        *self = DirectHosts::default();
+    }
+
+    /// Whether this host is one of them. An address is looked for among the networks as it stands in the URL; names are not looked up.
+    pub fn contains(&self, host: &Host) -> bool {
+        match host.ip().map(|ip| ip.to_canonical()) {
+            Some(ip) => ip.is_loopback() || self.networks.contains(ip) || self.is_named(host),
+            None => is_localhost(host.as_str()) || self.is_named(host),
+        }
+    }
+
+    fn is_named(&self, host: &Host) -> bool {
+        self.hosts.iter().any(|pattern| pattern.matches(host))
+    }
+}
+
+/// A parent's `localhost` is another machine.
+fn is_localhost(name: &str) -> bool {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    name == "localhost" || name.ends_with(".localhost")
+}
+
+type OfParent = Setting<Parent>;
+
+/// Settings of one `[[parent]]`.
+pub static PARENT: &[Setting<Parent>] = &[
+    OfParent::new("parent.name", Field::Name(|p| &mut p.name))
+        .required()
+        .about("The name by which `forward.parents` refers to it, of letters, digits, `-`, `_` and `.`."),
+    OfParent::new(
+        "parent.url",
+        Field::Text {
+            form: "http://HOST:PORT",
+            read: |p| if p.url.host.is_local() { String::new() } else { format!("http://{}", p.url.authority()) },
+            write: |p, text| {
+                let url = Url::parse(text).filter(|url| url.scheme == Scheme::Http && &*url.path == "/");
+                url.map(|url| p.url = url).is_some()
+            },
+        },
+    )
+    .required()
+    .about("Where the proxy listens: `http://proxy.example:3128`. It is spoken to in clear text; TLS to origins goes through it untouched."),
+    OfParent::new(
+        "parent.user",
+        Field::Text {
+            form: "name or none",
+            read: |p| p.user.clone(),
+            write: |p, text| {
+                text.clone_into(&mut p.user);
+                !text.contains(':') && !text.chars().any(char::is_control)
+            },
+        },
+    )
+    .default_words("none")
+    .about("The user that it asks for, by Basic (RFC 7617)."),
+    OfParent::new(
+        "parent.password",
+        Field::Text {
+            form: "secret or none",
+            read: |p| p.password.as_ref().map_or(String::new(), |_| "(hidden)".to_owned()),
+            // Of any length: others have chosen it.
+            write: |p, text| secret::resolve(text).map(|text| p.password = Some(Secret::new(text))).is_ok(),
+        },
+    )
+    .default_words("none")
+    .about("The password of that user; best `${FILE:PATH}` or `${ENV:NAME}`."),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_and_what_is_named_are_direct() {
+        let mut direct = DirectHosts::default();
+        for text in ["*.corp.example", "10.0.0.0/8", "2001:db8::1"] {
+            assert!(direct.push(text), "{text}");
+        }
+        assert!(!direct.push("a b"));
+        let has = |host: &str| direct.contains(&Host::parse(host).unwrap());
+        for host in [
+            "localhost",
+            "a.localhost",
+            "localhost.",
+            "127.0.0.1",
+            "[::1]",
+            "a.corp.example",
+            "10.1.2.3",
+            "[2001:db8::1]",
+            "[::ffff:10.0.0.1]",
+        ] {
+            assert!(has(host), "{host}");
+        }
+        for host in ["corp.example", "example", "11.0.0.1", "[2001:db8::2]", "notlocalhost"] {
+            assert!(!has(host), "{host}");
+        }
+    }
+}

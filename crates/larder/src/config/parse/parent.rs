@@ -1,0 +1,79 @@
+//! Reads the tables `[[parent]]`, and finds those that the forward proxy names.
+
+use super::Parser;
+use crate::config::parent::{PARENT, Parent};
+use std::sync::Arc;
+use toml::Spanned;
+use toml::de::DeValue;
+
+/// Parents of one configuration.
+const PARENTS_MAX: usize = 64;
+
+impl Parser {
+    pub(super) fn parents(&mut self, value: &Spanned<DeValue<'_>>) {
+        self.said_in_file("parent", value);
+        for (span, table) in self.tables("parent", value) {
+            let mut parent = Parent::default();
+            let missing = self.entry("parent", PARENT, &span, table, &mut parent, &[]);
+            parent.place = self.place(&span);
+            if missing {
+                continue;
+            }
+            if parent.user.is_empty() != parent.password.is_none() {
+                let hint = Some("write `user` and `password`, or neither".to_owned());
+                self.problem(span.clone(), format!("the parent {} has half a login", parent.name), hint);
+            }
+            if self.loaded.config.parents.iter().any(|other| other.name == parent.name) {
+                self.problem(span.clone(), format!("there is a parent {} already", parent.name), None);
+            }
+            if self.loaded.config.parents.len() == PARENTS_MAX {
+                self.problem(span, format!("there are more than {PARENTS_MAX} parents"), None);
+            }
+            self.loaded.config.parents.push(Arc::new(parent));
+        }
+    }
+
+    /// Finds the parents that `forward.parents` names.
+    pub(super) fn forward_parents(&mut self) {
+        let config = &self.loaded.config;
+        let found = |name: &String| config.parents.iter().find(|parent| parent.name == *name).cloned();
+        let (known, unknown): (Vec<_>, Vec<_>) = config
+            .forward_parents
+            .names
+            .iter()
+            .map(|name| (name.clone(), found(name)))
+            .partition(|(_, found)| found.is_some());
+        self.loaded.config.forward_parents.parents = known.into_iter().filter_map(|(_, found)| found).collect();
+        for (name, _) in unknown {
+            let hint = format!("write a [[parent]] with `name = \"{name}\"`");
+            self.conflict("forward.parents", &format!("there is no parent {name}"), Some(&hint));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Loaded;
+
+    #[test]
+    fn parents_are_read_and_wrong_ones_are_named() {
+        let read = |text: &str| Loaded::parse("p.toml", text, &[]).map_err(|report| report.to_string());
+        let one = "[[parent]]\nname = \"a\"\nurl = \"http://proxy.example:8080\"\n";
+        let loaded = read(&format!("{one}user = \"u\"\npassword = \"p\"\n[forward]\nparents = [\"a\"]\n")).unwrap();
+        let parent = &loaded.config.forward_parents.parents[0];
+        assert_eq!((parent.url.host.as_str(), parent.url.port, parent.user.as_str()), ("proxy.example", 8080, "u"));
+        for (text, wanted) in [
+            (format!("{one}{one}"), "there is a parent a already"),
+            (format!("{one}user = \"u\"\n"), "half a login"),
+            (format!("{one}user = \"u:v\"\npassword = \"p\"\n"), "u:v"),
+            (one.replace("http:", "https:"), "http://HOST:PORT"),
+            (one.replace("8080", "8080/x"), "http://HOST:PORT"),
+            ("[[parent]]\nname = \"a\"\n".to_owned(), "url"),
+            ("[forward]\nparents = [\"b\"]\n".to_owned(), "there is no parent b"),
+            ("[forward]\ndirect = [\"a b\"]\n".to_owned(), "a b"),
+        ] {
+            let report = read(&text).unwrap_err();
+            assert!(report.contains(wanted) && report.contains("p.toml"), "{text}:\n{report}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! `[[helper]]` and `[[login]]`, and the settings that name them.
+
+use super::Parser;
+use crate::config::helper::HELPER;
+use crate::config::login::LOGIN;
+use crate::config::{EXTERNAL_MAX, Helper, Login, LoginScheme, Site};
+use larder_people::format::Format;
+use larder_people::kind::Kind;
+use std::sync::Arc;
+use toml::Spanned;
+use toml::de::DeValue;
+
+impl Parser {
+    pub(super) fn helpers(&mut self, value: &Spanned<DeValue<'_>>) {
+        self.said_in_file("helper", value);
+        for (span, table) in self.tables("helper", value) {
+            let mut helper = Helper::default();
+            let missing = self.entry("helper", HELPER, &span, table, &mut helper, &[]);
+            helper.place = self.place(&span);
+            if self.loaded.config.helpers.iter().any(|other| other.name == helper.name) && !missing {
+                self.problem(span.clone(), format!("there is a [[helper]] {} already", helper.name), None);
+            }
+            if helper.command.is_empty() && table.contains_key("command") {
+                let hint = "write command = [\"/usr/lib/squid/basic_ncsa_auth\", \"/etc/larder/users\"]".to_owned();
+                self.problem(span.clone(), "`command` names no program".to_owned(), Some(hint));
+            }
+            // The table said only that it is none: here the reason is known.
+            if let Some(written) = table.get("format").and_then(|format| format.get_ref().as_str())
+                && let Err(fault) = Format::parse(written)
+            {
+                self.problem(span.clone(), format!("format: {fault}"), None);
+            }
+            let is_acl = helper.kind == Kind::ExternalAcl;
+            if is_acl && !table.contains_key("format") && !missing {
+                let hint = "write format = \"%SRC %LOGIN\", as behind `external_acl_type` in Squid".to_owned();
+                self.problem(span.clone(), "a helper of external_acl needs `format`".to_owned(), Some(hint));
+            }
+            if !is_acl && (helper.format.is_some() || !helper.arguments.is_empty()) {
+                let message = "`format` and `arguments` are for helpers of external_acl".to_owned();
+                self.problem(span.clone(), message, None);
+            }
+            if helper.kind.is_stateful() && helper.concurrency > 0 {
+                let message = "a helper of negotiate or ntlm has no channels".to_owned();
+                self.problem(span, message, Some("leave out `concurrency`".to_owned()));
+            }
+            self.loaded.config.helpers.push(Arc::new(helper));
+        }
+    }
+
+    pub(super) fn logins(&mut self, value: &Spanned<DeValue<'_>>) {
+        self.said_in_file("login", value);
+        for (span, table) in self.tables("login", value) {
+            let mut login = Login::default();
+            let missing = self.entry("login", LOGIN, &span, table, &mut login, &[]);
+            login.place = self.place(&span);
+            if self.loaded.config.logins.iter().any(|other| other.name == login.name) && !missing {
+                self.problem(span.clone(), format!("there is a [[login]] {} already", login.name), None);
+            }
+            let needs_helper = matches!(login.scheme, LoginScheme::Negotiate | LoginScheme::Ntlm);
+            if needs_helper && login.helper.is_empty() && !missing {
+                let message = format!("a login of {} needs `helper`", login.scheme.as_str());
+                self.problem(span.clone(), message, Some("name a [[helper]] of that kind".to_owned()));
+            }
+            if !needs_helper && login.file.is_some() != login.helper.is_empty() && !missing {
+                let hint = match login.scheme {
+                    LoginScheme::Digest => "write file = \"/etc/larder/digest\" (`htdigest FILE REALM USER` makes it)",
+                    LoginScheme::Bearer => "write file = \"/etc/larder/jwks.json\"",
+                    _ => "write file = \"/etc/larder/users\" (`htpasswd -B FILE USER` makes it)",
+                };
+                let message = "a login needs either `file` or `helper`".to_owned();
+                self.problem(span.clone(), message, Some(hint.to_owned()));
+            }
+            if login.scheme == LoginScheme::Bearer {
+                if login.issuer.is_empty() || login.audience.is_empty() {
+                    let message = "a login of bearer needs `issuer` and `audience`".to_owned();
+                    self.problem(span.clone(), message, Some("tokens of others would count too".to_owned()));
+                }
+                if !login.helper.is_empty() {
+                    let message = "tokens are checked by the keys in `file`, not by a helper".to_owned();
+                    self.problem(span, message, None);
+                }
+            }
+            self.loaded.config.logins.push(Arc::new(login));
+        }
+    }
+
+    /// Reports names of logins and helpers that there are none of, and helpers of another kind.
+    pub(super) fn check_people(&mut self) {
+        for login in self.loaded.config.logins.clone() {
+            let kind = match login.scheme {
+                LoginScheme::Basic => Kind::Basic,
+                LoginScheme::Digest => Kind::Digest,
+                LoginScheme::Negotiate => Kind::Negotiate,
+                LoginScheme::Ntlm => Kind::Ntlm,
+                LoginScheme::Bearer => continue,
+            };
+            if !login.helper.is_empty() {
+                self.check_helper("login", &format!("{}: helper", login.place), &login.helper, kind);
+            }
+        }
+        let (access, forward) = (self.loaded.config.access.clone(), self.loaded.config.forward_helpers.clone());
+        self.check_gate(
+            ("access.login", "access.login"),
+            &access.login,
+            ("access.external", "access.external"),
+            &access.external,
+        );
+        for (setting, name, kind) in [
+            ("forward.url_rewrite", &forward.url_rewrite, Kind::UrlRewrite),
+            ("forward.store_id", &forward.store_id, Kind::StoreId),
+        ] {
+            if !name.is_empty() {
+                self.check_helper(setting, setting, name, kind);
+            }
+        }
+        let sites: Vec<Site> = self.loaded.config.sites.iter().cloned().collect();
+        for site in sites {
+            let named = |setting: &str| format!("{}: {setting}", site.place);
+            self.check_gate(("site", &named("login")), &site.login, ("site", &named("external")), &site.external);
+            for (setting, name, kind) in
+                [("url_rewrite", &site.url_rewrite, Kind::UrlRewrite), ("store_id", &site.store_id, Kind::StoreId)]
+            {
+                if !name.is_empty() {
+                    self.check_helper("site", &named(setting), name, kind);
+                }
+            }
+        }
+    }
+
+    fn check_gate(
+        &mut self,
+        (login_at, login_label): (&str, &str),
+        login: &str,
+        (external_at, external_label): (&str, &str),
+        external: &[String],
+    ) {
+        if !login.is_empty() && !self.loaded.config.logins.iter().any(|known| known.name == *login) {
+            let known: Vec<String> = self.loaded.config.logins.iter().map(|known| known.name.clone()).collect();
+            self.no_such(login_at, login_label, "login", login, &known);
+        }
+        if external.len() > EXTERNAL_MAX {
+            let message = format!("{external_label}: a request is asked about by at most {EXTERNAL_MAX} helpers");
+            self.conflict(external_at, &message, Some("one program can look at several things at once"));
+        }
+        for name in external {
+            self.check_helper(external_at, external_label, name, Kind::ExternalAcl);
+            let helper = self.loaded.config.helpers.iter().find(|helper| helper.name == *name);
+            let asks_user = helper.and_then(|helper| helper.format.as_ref()).is_some_and(Format::asks_user);
+            if asks_user && login.is_empty() {
+                let message = format!(
+                    "{external_label}: the helper {name} is asked about users (%LOGIN), and nobody logs in here"
+                );
+                self.conflict(external_at, &message, Some("name a [[login]] with `login`"));
+            }
+        }
+    }
+
+    fn check_helper(&mut self, at: &str, label: &str, name: &str, kind: Kind) {
+        let found = self.loaded.config.helpers.iter().find(|helper| helper.name == *name).map(|helper| helper.kind);
+        match found {
+            None => {
+                let known: Vec<String> = self.loaded.config.helpers.iter().map(|known| known.name.clone()).collect();
+                self.no_such(at, label, "helper", name, &known);
+            }
+            Some(found) if found != kind => {
+                let message =
+                    format!("{label}: the helper {name} is one of {}, not of {}", found.as_str(), kind.as_str());
+                self.conflict(at, &message, None);
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn no_such(&mut self, at: &str, label: &str, table: &str, name: &str, known: &[String]) {
+        let hint = match known.is_empty() {
+            true => format!("add a [[{table}]] with name = {name:?}"),
+            false => format!("there are: {}", known.join(", ")),
+        };
+        self.conflict(at, &format!("{label}: there is no [[{table}]] {name}"), Some(&hint));
+    }
+}

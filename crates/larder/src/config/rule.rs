@@ -1,0 +1,372 @@
+//! One rule of the table of rules, as the configuration says it: its name, its matchers (`when`) and its work (`do`).
+
+use super::setting::{Field, Setting};
+use super::{SiteOrigin, SourceLine};
+use larder_rules::bandwidth::Bandwidth;
+use larder_rules::rate::{RateBy, RateLimit};
+use larder_rules::template::Template;
+use larder_rules::values::{FieldTest, ListenerPattern, MediaPattern, Pattern, PortRange, QueryPattern, may_change};
+use larder_rules::week::{Window, Zone};
+use larder_rules::{HostPattern, PathPattern, Table, When, network};
+use larder_wire::{Method, Scheme};
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One `[[rule]]`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RuleSettings {
+    /// Its name, if it has one.
+    pub name: String,
+    /// When it holds.
+    pub when: When,
+    /// Its work.
+    pub does: RuleDo,
+    /// Where it stands.
+    pub place: SourceLine,
+}
+
+/// The rules of all files, compiled, with the origins that they name.
+#[derive(Debug, Default, PartialEq)]
+pub struct RuleTable {
+    /// The table.
+    pub table: Table,
+    /// The limits of bandwidth that each rule names.
+    pub bandwidths: Vec<Box<[Arc<Bandwidth>]>>,
+    /// The origin of each rule that has a `route`.
+    pub routes: Vec<Option<Arc<SiteOrigin>>>,
+}
+
+/// The work of a rule, as it is written.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RuleDo {
+    /// The request goes on, and no later rule is tried.
+    pub allow: bool,
+    /// It is refused.
+    pub deny: bool,
+    /// The URL that the client is sent to.
+    pub redirect: Option<String>,
+    /// The login that the client has to pass.
+    pub login: Option<String>,
+    /// The status of a refusal or a redirection; 0 for the usual one.
+    pub status: usize,
+    /// A file with the page of a refusal.
+    pub page: Option<PathBuf>,
+    /// Another path.
+    pub path: Option<String>,
+    /// Another query.
+    pub query: Option<String>,
+    /// Another host.
+    pub host: Option<String>,
+    /// The origin that is asked.
+    pub route: Option<String>,
+    /// Fields that the request gets in the place of its own.
+    pub set: Vec<String>,
+    /// Fields that the request gets beside its own.
+    pub add: Vec<String>,
+    /// Fields that are taken off the request.
+    pub remove: Vec<String>,
+    /// Fields that the answer gets in the place of its own.
+    pub answer_set: Vec<String>,
+    /// Fields that the answer gets beside its own.
+    pub answer_add: Vec<String>,
+    /// Fields that are taken off the answer.
+    pub answer_remove: Vec<String>,
+    /// Tags that purges may name.
+    pub tag: Vec<String>,
+    /// Parts that the key gets.
+    pub key: Vec<String>,
+    /// How long the answer is fresh.
+    pub lifetime: Option<Duration>,
+    /// How long past that it may be used.
+    pub grace: Option<Duration>,
+    /// It is not stored.
+    pub never: bool,
+    /// It is stored although it is private.
+    pub even_if_private: bool,
+    /// Requests beyond this rate are refused.
+    pub rate: Option<RateLimit>,
+    /// By what requests are counted.
+    pub rate_by: RateBy,
+    /// Requests that may come at once.
+    pub burst: Option<usize>,
+    /// Names of limits of bandwidth under which the answer is sent.
+    pub bandwidth: Vec<String>,
+    /// A word for the log.
+    pub mark: Option<String>,
+}
+
+impl RuleSettings {
+    /// The lines of its table, as TOML.
+    pub fn lines(&self) -> String {
+        let mut out = String::new();
+        for setting in RULE.iter().filter(|setting| !setting.is_equal(self, &RuleSettings::default())) {
+            let _ = writeln!(out, "{} = {}", setting.key(), setting.show(self));
+        }
+        if !self.when.is_empty() {
+            let _ = writeln!(out, "when = {}", inline(&self.when));
+        }
+        let done = RULE_DO.iter().filter(|setting| !setting.is_equal(&self.does, &RuleDo::default()));
+        let done: Vec<String> =
+            done.map(|setting| format!("{} = {}", setting.key(), setting.show(&self.does))).collect();
+        let _ = writeln!(out, "do = {{ {} }}", done.join(", "));
+        out
+    }
+}
+
+/// Conditions as an inline table.
+fn inline(when: &When) -> String {
+    let quoted = |text: &str| toml::Value::String(text.to_owned()).to_string();
+    let said = RULE_WHEN.iter().filter(|setting| !setting.is_equal(when, &When::default()));
+    let mut parts: Vec<String> = said.map(|setting| format!("{} = {}", setting.key(), setting.show(when))).collect();
+    if !when.fields.is_empty() {
+        let tests =
+            |tests: &[FieldTest]| tests.iter().map(|test| quoted(&test.to_string())).collect::<Vec<_>>().join(", ");
+        let fields = when.fields.iter().map(|(name, of)| format!("{} = [{}]", quoted(name), tests(of)));
+        parts.push(format!("field = {{ {} }}", fields.collect::<Vec<_>>().join(", ")));
+    }
+    for (name, nested) in [("not", &when.not), ("any", &when.any)].into_iter().filter(|(_, nested)| !nested.is_empty())
+    {
+        parts.push(format!("{name} = [{}]", nested.iter().map(inline).collect::<Vec<_>>().join(", ")));
+    }
+    format!("{{ {} }}", parts.join(", "))
+}
+
+type OfRule = Setting<RuleSettings>;
+type OfWhen = Setting<When>;
+type OfDo = Setting<RuleDo>;
+
+/// Settings of one `[[rule]]`, beside `when` and `do`.
+pub static RULE: &[Setting<RuleSettings>] = &[OfRule::new(
+    "rule.name",
+    Field::Text {
+        form: "name",
+        read: |r| r.name.clone(),
+        write: |r, text| {
+            text.clone_into(&mut r.name);
+            !text.is_empty() && text.len() <= NAME_BYTES_MAX && !text.contains(|letter: char| letter.is_control())
+        },
+    },
+)
+.default_words("none")
+.about("A name for people: `larder explain`, the log and the page of a refusal say it beside file and line.")];
+
+/// A longer name is refused: each line of the log may have it.
+const NAME_BYTES_MAX: usize = 64;
+
+macro_rules! texts {
+    ($name:literal, $field:ident, $form:literal, $parse:expr) => {
+        OfWhen::new(
+            $name,
+            Field::Texts {
+                form: $form,
+                read: |w| w.$field.iter().map(ToString::to_string).collect(),
+                clear: |w| w.$field.clear(),
+                push: |w, text| {
+                    let parse: fn(&str) -> Option<_> = $parse;
+                    parse(text).map(|value| w.$field.push(value)).is_some()
+                },
+            },
+        )
+        .default_words("any")
+    };
+}
+
+fn word(text: &str) -> Option<Box<str>> {
+    (!text.is_empty()).then(|| text.into())
+}
+
+fn method(text: &str) -> Option<Method> {
+    larder_wire::fields::is_token(text.as_bytes()).then(|| Method::from_token(text))
+}
+
+/// Settings of `when` of a `[[rule]]`, and of `not` and `any` in it.
+pub static RULE_WHEN: &[Setting<When>] = &[
+    texts!("rule.when.method", method, "methods", method)
+        .about("Methods: `GET`, `CONNECT`, … A tunnel is asked for by CONNECT; a rule about paths never holds for one."),
+    OfWhen::new("rule.when.scheme", Field::Texts {
+        form: "http, https, ftp",
+        read: |w| w.scheme.iter().map(|scheme| scheme.as_str().to_owned()).collect(),
+        clear: |w| w.scheme.clear(),
+        push: |w, text| {
+            let scheme = Scheme::ALL.into_iter().find(|scheme| scheme.as_str() == text);
+            scheme.map(|scheme| w.scheme.push(scheme)).is_some()
+        },
+    })
+    .default_words("any")
+    .about("The scheme of the URL."),
+    texts!("rule.when.listener", listener, "addresses of listeners", ListenerPattern::parse)
+        .about("Listeners, by the address in their `[[listen]]` (`127.0.0.1:3128`) or by the port alone (`:3128`)."),
+    texts!("rule.when.port", port, "ports", PortRange::parse).about("Ports of the URL: `443`, `8000-8999`."),
+    texts!("rule.when.host", host, "host patterns", HostPattern::parse)
+        .about("Hosts of the URL: `www.example.org`, `*.example.org` (all names below), `.example.org` (both, as Squid's `dstdomain`) or `*`. Thousands of names belong into a list."),
+    OfWhen::new("rule.when.client", Field::Texts {
+        form: "networks",
+        read: |w| w.client.iter().map(ToString::to_string).collect(),
+        clear: |w| w.client.clear(),
+        push: |w, text| network(text).map(|net| w.client.push(net)).is_some(),
+    })
+    .default_words("any")
+    .about("Networks of the client."),
+    texts!("rule.when.time", time, "times of the week", Window::parse)
+        .about("Times of the week: `Mon-Fri 08:00-17:00`, `Sat,Sun`, `22:00-06:00` (to the next morning)."),
+    OfWhen::new("rule.when.zone", Field::Text {
+        form: "time zone",
+        read: |w| w.zone.name().to_owned(),
+        write: |w, text| Zone::find(text).map(|zone| w.zone = zone).is_ok(),
+    })
+    .about("The time zone of `time`, by its name in the system's time zone data: `Europe/Berlin`."),
+    texts!("rule.when.user_agent", user_agent, "texts", word)
+        .about("Texts that the field `User-Agent` has in it, in any case."),
+    texts!("rule.when.content_type", content_type, "media types", MediaPattern::parse)
+        .about("Media types of the request's body: `application/json`, `video/*`."),
+    OfWhen::new("rule.when.size_min", Field::SizeIfAny(|w| &mut w.size_min))
+        .default_words("any")
+        .about("The least size of the request's body, by its `Content-Length`. A body without one has no size, and the rule does not hold."),
+    OfWhen::new("rule.when.size_max", Field::SizeIfAny(|w| &mut w.size_max))
+        .default_words("any")
+        .about("The greatest size of the request's body, by its `Content-Length`."),
+    texts!("rule.when.path", path, "path patterns", PathPattern::parse)
+        .about("Forms of the path: `/admin/**` (a folder with all below it), `/*.exe`, `/**/*.iso`. The path is held against it without its query and with all encodings undone; a path that readers disagree about is refused with 400."),
+    texts!("rule.when.path_regex", path_regex, "regular expressions", |text| Pattern::parse(text).ok())
+        .about("Regular expressions that are found in the path, as `path` sees it. `{1}` to `{9}` in `do` are the groups of the first one that is found."),
+    texts!("rule.when.query", query, "parameters", QueryPattern::parse)
+        .about("Parameters of the query: `debug`, `id=7`, `utm_*`. Names and values are compared with their encodings undone."),
+    texts!("rule.when.list", list, "names of lists", word).about("Lists that cover the host or the URL."),
+    texts!("rule.when.user", user, "users", word).about("Users who have logged in; `*` for anybody who has."),
+    texts!("rule.when.group", group, "groups", word).about("Groups of the user."),
+];
+
+macro_rules! lines {
+    ($name:literal, $field:ident, $form:literal, $is_good:expr) => {
+        OfDo::new(
+            $name,
+            Field::Texts {
+                form: $form,
+                read: |d| d.$field.clone(),
+                clear: |d| d.$field.clear(),
+                push: |d, text| {
+                    d.$field.push(text.to_owned());
+                    let is_good: fn(&str) -> bool = $is_good;
+                    is_good(text)
+                },
+            },
+        )
+        .default_words("none")
+    };
+}
+
+macro_rules! text {
+    ($name:literal, $field:ident, $form:literal) => {
+        OfDo::new(
+            $name,
+            Field::Text {
+                form: $form,
+                read: |d| d.$field.clone().unwrap_or_default(),
+                write: |d, text| {
+                    d.$field = Some(text.to_owned());
+                    Template::parse(text).is_ok()
+                },
+            },
+        )
+        .default_words("none")
+    };
+}
+
+/// `Name: value` of a field that a rule may change.
+pub(super) fn field_line(text: &str) -> Option<(&str, &str)> {
+    let (name, value) = text.split_once(':')?;
+    let is_clean = !value.bytes().any(|byte| byte.is_ascii_control() && byte != b'\t');
+    (may_change(name) && is_clean && Template::parse(value.trim()).is_ok()).then_some((name, value.trim()))
+}
+
+fn is_field_line(text: &str) -> bool {
+    field_line(text).is_some()
+}
+
+fn is_tag(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b',')
+}
+
+fn is_template(text: &str) -> bool {
+    Template::parse(text).is_ok()
+}
+
+/// Settings of `do` of a `[[rule]]`.
+pub static RULE_DO: &[Setting<RuleDo>] = &[
+    OfDo::new("rule.do.allow", Field::Flag(|d| &mut d.allow)).about(
+        "The request goes on, and no later rule is tried. `access.clients`, `access.connect_ports` and `access.destinations` hold all the same.",
+    ),
+    OfDo::new("rule.do.deny", Field::Flag(|d| &mut d.deny)).about("The request is refused, with `status` and a page."),
+    text!("rule.do.redirect", redirect, "URL with placeholders")
+        .about("The client is sent to this URL: `https://{host}{path}{query}`."),
+    text!("rule.do.login", login, "name").about("The client has to log in by this login first."),
+    OfDo::new("rule.do.status", Field::Count(|d| &mut d.status))
+        .between(0, 599)
+        .default_words("403 with `deny`, 302 with `redirect`")
+        .about("The status of the refusal (400 to 599) or of the redirection (301, 302, 303, 307, 308)."),
+    OfDo::new("rule.do.page", Field::PathIfAny(|d| &mut d.page)).about(
+        "A file with the page of the refusal, up to 64 KiB of HTML; `{host}`, `{url}`, `{client}`, `{user}`, `{rule}` and `{request}` stand for what they say. Clients that ask for JSON get JSON.",
+    ),
+    text!("rule.do.path", path, "path with placeholders")
+        .about("The URL gets this path: it is asked for, and stored, as if the client had asked so."),
+    text!("rule.do.query", query, "query with placeholders").about("The URL gets this query; `\"\"` takes it off."),
+    text!("rule.do.host", host, "host with placeholders").about(
+        "The URL gets this host, with `:PORT` where it has one. Where the client may get to is judged by the new host. Not in an opened tunnel, whose certificate is for its own host.",
+    ),
+    text!("rule.do.route", route, "origin").about(
+        "The origin that is asked, in place of the site's or the URL's own: an http or https URL, or the name of an `[[origin]]` or a `[[site.route]]`. Its answers are stored apart.",
+    ),
+    lines!("rule.do.set", set, "fields", is_field_line)
+        .about("Fields that the request gets in place of its own, before an origin gets it: `X-Office: 1`. They are a part of the key, as a hash."),
+    lines!("rule.do.add", add, "fields", is_field_line).about("Fields that the request gets beside its own."),
+    lines!("rule.do.remove", remove, "names of fields", may_change).about("Fields that are taken off the request."),
+    lines!("rule.do.answer_set", answer_set, "fields", is_field_line)
+        .about("Fields that the answer gets in place of its own, before the client gets it. The stored answer stays as it is."),
+    lines!("rule.do.answer_add", answer_add, "fields", is_field_line).about("Fields that the answer gets beside its own."),
+    lines!("rule.do.answer_remove", answer_remove, "names of fields", may_change)
+        .about("Fields that are taken off the answer."),
+    lines!("rule.do.tag", tag, "tags", is_tag).about("Tags that the stored answer gets, for `larder purge --tag`."),
+    lines!("rule.do.key", key, "texts with placeholders", is_template)
+        .about("Parts that the key gets, so that answers are stored apart: `{user}`, `mobile`."),
+    OfDo::new("rule.do.lifetime", Field::TimeOrNone(|d| &mut d.lifetime))
+        .default_words("as the origin says")
+        .about("How long the answer is fresh, whatever its origin says. An answer that its origin keeps to one client stays with that client, unless `even_if_private`."),
+    OfDo::new("rule.do.grace", Field::TimeOrNone(|d| &mut d.grace))
+        .default_words("as the origin says")
+        .about("How long past that it is used while it is validated, or where the origin is in trouble."),
+    OfDo::new("rule.do.never", Field::Flag(|d| &mut d.never)).about("The answer is not stored, and no stored one is used."),
+    OfDo::new("rule.do.even_if_private", Field::Flag(|d| &mut d.even_if_private)).about(
+        "The answer is stored for everybody although its origin says `private` or `no-store`, sets a cookie (which is taken off) or was asked with `Authorization`: whoever asks next gets it. `larder check` says so each time. Needs `lifetime`.",
+    ),
+    OfDo::new(
+        "rule.do.rate",
+        Field::Text {
+            form: "rate",
+            read: |d| d.rate.map(|rate| rate.to_string()).unwrap_or_default(),
+            write: |d, text| {
+                d.rate = RateLimit::parse(text);
+                d.rate.is_some()
+            },
+        },
+    )
+    .default_words("none")
+    .about("Requests beyond this rate are answered 429 with `Retry-After`: `10/s`, `600/m`, `5000/h`."),
+    OfDo::new(
+        "rule.do.rate_by",
+        Field::Text {
+            form: "client, user, host or all",
+            read: |d| d.rate_by.as_str().to_owned(),
+            write: |d, text| super::setting::word(&RateBy::ALL, RateBy::as_str, text).map(|by| d.rate_by = by).is_some(),
+        },
+    )
+    .about("By what requests are counted: the client (an IPv4 address, or an IPv6 network of 64 bits), the user, the host of the URL, or all together."),
+    OfDo::new("rule.do.burst", Field::CountOrNone(|d| &mut d.burst))
+        .between(1, 1_000_000)
+        .default_words("those of one second")
+        .about("Requests that may come at once before the rate counts."),
+    lines!("rule.do.bandwidth", bandwidth, "names of limits", |text| !text.is_empty())
+        .about("Limits of bandwidth (`[[bandwidth]]`) under which the answer, or what comes out of the tunnel, is sent to the client. With several, each of them holds."),
+    text!("rule.do.mark", mark, "text").about("A word for the field `mark` of the log and for `larder explain`."),
+];

@@ -1,0 +1,111 @@
+//! Lists of hosts, URLs and networks in a running server: which entries hold now ([`ListSet`]), how each list is ([`ListState`]), and the
+//! [`Keeper`], whose thread reads their sources again. No request waits for it: workers look up an edition, and get the next one whole.
+
+mod download;
+mod keeper;
+mod source;
+mod state;
+
+pub use keeper::{Keeper, PreparedLists, RefreshAsked};
+pub use source::{Shrinking, examine, for_rehearsal};
+pub use state::ListState;
+
+use crate::config;
+use crate::live::Live;
+use larder_lists::entry::Side;
+use larder_lists::{Compiled, Subject};
+use larder_wire::Url;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The lists of a server.
+#[derive(Debug, Default)]
+pub struct Lists {
+    live: Live<ListSet>,
+    states: Mutex<BTreeMap<String, ListState>>,
+}
+
+impl Lists {
+    /// The lists in force. Workers hold a [`Copy`](crate::live::Copy) of it, and memos compare its edition.
+    pub fn live(&self) -> &Live<ListSet> {
+        &self.live
+    }
+
+    /// Whether a list covers a subject now, for callers without a copy. A list that there is not covers nothing.
+    pub fn covers(&self, list: &str, subject: Subject<'_>) -> bool {
+        self.live.value().covers(list, subject)
+    }
+
+    /// How each list is, in the order of their names.
+    pub fn states(&self) -> Vec<ListState> {
+        self.states.lock().values().cloned().collect()
+    }
+
+    /// How the list of this name is.
+    pub fn state(&self, name: &str) -> Option<ListState> {
+        self.states.lock().get(name).cloned()
+    }
+}
+
+/// The lists of one edition.
+#[derive(Debug, Default)]
+pub struct ListSet {
+    lists: BTreeMap<String, Arc<LoadedList>>,
+}
+
+impl ListSet {
+    /// The list of this name, where it was loaded.
+    pub fn find(&self, name: &str) -> Option<&LoadedList> {
+        self.lists.get(name).map(|list| &**list)
+    }
+
+    /// Whether a list covers a subject. A list that there is not, or that was not loaded yet, covers nothing.
+    pub fn covers(&self, name: &str, subject: Subject<'_>) -> bool {
+        self.find(name).is_some_and(|list| list.covers(subject))
+    }
+}
+
+/// The question about a URL.
+pub fn subject(url: &Url) -> Subject<'_> {
+    Subject::Url { scheme: url.scheme.as_str(), host: url.host.as_str(), path: &url.path }
+}
+
+/// A list that is looked up.
+#[derive(Debug)]
+pub struct LoadedList {
+    compiled: Arc<Compiled>,
+    allow: Option<Compiled>,
+}
+
+impl LoadedList {
+    fn new(compiled: Arc<Compiled>, configured: &config::List) -> LoadedList {
+        let allow = (!configured.allow.is_empty()).then(|| config::list::exceptions(&configured.allow)).flatten();
+        LoadedList { compiled, allow }
+    }
+
+    /// Whether it covers a subject.
+    pub fn covers(&self, subject: Subject<'_>) -> bool {
+        self.compiled.covers(subject) && !self.allow.as_ref().is_some_and(|allow| allow.covers(subject))
+    }
+
+    /// Whether it covers a subject and why, in words.
+    pub fn judge(&self, subject: Subject<'_>) -> (bool, String) {
+        if let Some(allow) = &self.allow
+            && let Some(found) = allow.find(subject)
+        {
+            return (false, format!("not covered: `allow` has {}", allow.describe(found, Side::Covers, subject)));
+        }
+        match (self.compiled.find(subject), self.compiled.excepts(subject)) {
+            (Some(found), _) => (true, format!("covered by {}", self.compiled.describe(found, Side::Covers, subject))),
+            (None, Some(found)) => {
+                let exception = self.compiled.describe(found, Side::Excepts, subject);
+                (false, format!("not covered: the list has an exception for {exception}"))
+            }
+            (None, None) => (false, "not covered".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! The files of a login.
+
+use crate::base64;
+use crate::config::{Login, LoginScheme};
+use crate::lines;
+use larder_people::groups::{Groups, LineFault};
+use larder_people::htdigest::Htdigest;
+use larder_people::htpasswd::Htpasswd;
+use larder_people::token::Keys;
+use parking_lot::Mutex;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// A longer file is not read.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// Faults that one message names.
+const FAULTS_NAMED_MAX: usize = 10;
+
+/// The users and groups in the files of a login.
+#[derive(Debug, Default)]
+pub(super) struct UserFiles {
+    pub users: KnownUsers,
+    pub groups: Groups,
+    /// By which it is known that a file has changed.
+    seen: Mutex<[Option<Seen>; 2]>,
+}
+
+/// The users of a login.
+#[derive(Debug, Default)]
+pub(super) enum KnownUsers {
+    /// A helper knows them.
+    #[default]
+    ByHelper,
+    Passwords(Htpasswd),
+    Digests(Htdigest),
+    Issuer(Keys),
+}
+
+type Seen = (u64, u64, i64, i64);
+
+impl UserFiles {
+    /// Reads the files; the error names file and line.
+    pub fn read(login: &Login) -> Result<UserFiles, String> {
+        let seen = look_at(login);
+        let users = match (&login.file, login.scheme) {
+            (None, _) => KnownUsers::ByHelper,
+            (Some(path), LoginScheme::Digest) => {
+                let text = text_of(path)?;
+                let read = Htdigest::parse(&text, &login.realm).map_err(|faults| in_words(path, &faults))?;
+                if read.is_empty() {
+                    let path = path.display();
+                    return Err(format!("{path} has no user of the realm {:?}", login.realm));
+                }
+                KnownUsers::Digests(read)
+            }
+            (Some(path), LoginScheme::Bearer) => {
+                let keys = Keys::parse(&text_of(path)?).map_err(|fault| format!("{}: {fault}", path.display()))?;
+                KnownUsers::Issuer(keys)
+            }
+            (Some(path), _) => {
+                let read = Htpasswd::parse(&text_of(path)?, base64::decode);
+                KnownUsers::Passwords(read.map_err(|faults| in_words(path, &faults))?)
+            }
+        };
+        let groups = match &login.groups {
+            None => Groups::default(),
+            Some(path) => Groups::parse(&text_of(path)?).map_err(|faults| in_words(path, &faults))?,
+        };
+        Ok(UserFiles { users, groups, seen: Mutex::new(seen) })
+    }
+
+    /// Whether a file is another one than when it was read.
+    pub fn have_changed(&self, login: &Login) -> bool {
+        look_at(login) != *self.seen.lock()
+    }
+
+    /// Takes the files for seen as they are now, though they could not be read.
+    pub fn mark_seen(&self, login: &Login) {
+        *self.seen.lock() = look_at(login);
+    }
+}
+
+fn look_at(login: &Login) -> [Option<Seen>; 2] {
+    let look = |path: &Option<std::path::PathBuf>| {
+        let facts = std::fs::metadata(path.as_ref()?).ok()?;
+        Some((facts.ino(), facts.len(), facts.mtime(), facts.mtime_nsec()))
+    };
+    [look(&login.file), look(&login.groups)]
+}
+
+fn text_of(path: &Path) -> Result<String, String> {
+    lines::text_of(path, FILE_BYTES_MAX).map_err(|error| format!("cannot read {}: {error}", path.display()))
+}
+
+fn in_words(path: &Path, faults: &[LineFault]) -> String {
+    let named = faults.iter().take(FAULTS_NAMED_MAX);
+    let named: Vec<String> = named.map(|fault| format!("{}:{}: {}", path.display(), fault.line, fault.what)).collect();
+    let more = faults.len().saturating_sub(FAULTS_NAMED_MAX);
+    let more = if more > 0 { format!("\nand {more} more") } else { String::new() };
+    named.join("\n") + &more
+}

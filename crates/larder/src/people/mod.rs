@@ -1,0 +1,165 @@
+//! People: the logins of a configuration, and whether a request's credential is right. Passwords and tokens are checked on threads of
+//! their own; credentials that were right are remembered by a keyed hash for a time. Challenges and answers are those of
+//! RFC 9110 section 11; the formats are in `larder-people`.
+
+mod connection;
+mod files;
+mod login;
+mod turns;
+mod verifier;
+
+pub use connection::ConnectionLogin;
+pub use login::{Attempt, Checked, LoginQuestion, LoginRefusal, LoginReply, LoginState};
+
+use crate::config::Config;
+use crate::helper::Helpers;
+use files::UserFiles;
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use verifier::Verifier;
+
+/// How often files are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Somebody who has logged in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// The name.
+    pub name: Arc<str>,
+    /// The groups, each once.
+    pub groups: Box<[Box<str>]>,
+    /// The name of the login that knows the user; empty where a helper of `external_acl` named the user.
+    pub login: Box<str>,
+}
+
+/// Counts since the start.
+#[derive(Debug, Default)]
+pub struct LoginCounts {
+    /// Credentials that were checked and right.
+    pub right: AtomicU64,
+    /// Credentials that were wrong.
+    pub wrong: AtomicU64,
+    /// Requests that were refused without a check, because their client had failed too often.
+    pub limited: AtomicU64,
+}
+
+/// The logins and helpers of a server.
+#[derive(Default)]
+pub struct People {
+    logins: RwLock<HashMap<String, Arc<LoginState>>>,
+    /// Programs that are asked about requests and people.
+    pub helpers: Helpers,
+    edition: Arc<AtomicU64>,
+    /// Counts for people.
+    pub counts: Arc<LoginCounts>,
+    verifier: Arc<Verifier>,
+    watcher: Mutex<Option<Watcher>>,
+}
+
+struct Watcher {
+    /// Dropped to end the thread.
+    _ends: Sender<()>,
+    handle: JoinHandle<()>,
+}
+
+/// The logins of a configuration, with their files read.
+pub struct PreparedLogins(Vec<Arc<LoginState>>);
+
+impl People {
+    /// Reads the files of all logins; `Err` has all that is wrong with them.
+    pub fn prepare(&self, config: &Config) -> Result<PreparedLogins, String> {
+        let (mut logins, mut troubles) = (Vec::new(), Vec::new());
+        for login in &config.logins {
+            let state = |files| {
+                let (verifier, counts) = (Arc::clone(&self.verifier), Arc::clone(&self.counts));
+                LoginState::new(Arc::clone(login), files, verifier, counts)
+            };
+            match UserFiles::read(login).and_then(state) {
+                Ok(state) => logins.push(Arc::new(state)),
+                Err(trouble) => troubles.push(format!("{}: login {}: {trouble}", login.place, login.name)),
+            }
+        }
+        if troubles.is_empty() { Ok(PreparedLogins(logins)) } else { Err(troubles.join("\n")) }
+    }
+
+    /// Has exactly these logins and the helpers of the configuration from now on. Nothing that was remembered counts any more.
+    pub fn have(&self, prepared: PreparedLogins, config: &Config) -> std::io::Result<()> {
+        self.helpers.have(&config.helpers)?;
+        let new: HashMap<_, _> = prepared.0.into_iter().map(|login| (login.config().name.clone(), login)).collect();
+        let watched: Vec<Arc<LoginState>> = new.values().map(Arc::clone).collect();
+        *self.logins.write() = new;
+        self.edition.fetch_add(1, Ordering::Release);
+        let old = std::mem::replace(&mut *self.watcher.lock(), watch(watched, Arc::clone(&self.edition))?);
+        end_watcher(old);
+        Ok(())
+    }
+
+    /// The login with this name.
+    pub fn login(&self, name: &str) -> Option<Arc<LoginState>> {
+        self.logins.read().get(name).map(Arc::clone)
+    }
+
+    /// The edition of what is known of users. A verdict by an earlier one may be wrong.
+    pub fn edition(&self) -> u64 {
+        self.edition.load(Ordering::Acquire)
+    }
+
+    /// Ends processes and threads.
+    pub fn stop(&self) {
+        end_watcher(self.watcher.lock().take());
+        self.helpers.stop();
+    }
+}
+
+impl Drop for People {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn end_watcher(watcher: Option<Watcher>) {
+    if let Some(Watcher { _ends, handle }) = watcher {
+        drop(_ends);
+        let _ = handle.join();
+    }
+}
+
+/// Looks at the files of these logins once a second, and takes them up where they have changed.
+fn watch(logins: Vec<Arc<LoginState>>, edition: Arc<AtomicU64>) -> std::io::Result<Option<Watcher>> {
+    if logins.is_empty() {
+        return Ok(None);
+    }
+    let (ends, ended) = channel::<()>();
+    let work = move || {
+        while ended.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+            let changed = logins.iter().filter(|login| login.take_changed_files()).count();
+            if changed > 0 {
+                edition.fetch_add(1, Ordering::Release);
+            }
+        }
+    };
+    let handle = std::thread::Builder::new().name("people".into()).spawn(work)?;
+    Ok(Some(Watcher { _ends: ends, handle }))
+}
+
+/// All that is wrong with the files of logins and the programs of helpers, for `larder check`.
+pub fn troubles(config: &Config) -> Vec<String> {
+    let mut troubles: Vec<String> = People::default().prepare(config).err().into_iter().collect();
+    for helper in &config.helpers {
+        let program = helper.command.first().map(std::path::Path::new);
+        if let Some(program) = program.filter(|program| program.is_absolute() && !program.is_file()) {
+            troubles.push(format!(
+                "{}: helper {}: there is no program {}",
+                helper.place,
+                helper.name,
+                program.display()
+            ));
+        }
+    }
+    troubles
+}

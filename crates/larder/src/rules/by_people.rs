@@ -1,0 +1,38 @@
+//! The work of a login and of helpers on a request. How it comes about is in `gate`.
+
+use super::login_found::LoginFound;
+use crate::people::User;
+use larder_wire::Url;
+use std::sync::Arc;
+
+/// The work of a login and of helpers on a request.
+#[derive(Clone, Debug, Default)]
+pub struct ByPeople {
+    /// The user.
+    pub user: Option<Arc<User>>,
+    /// `Authorization` was for Larder: the origin does not get it, and it says nothing of the answer.
+    pub consumes_authorization: bool,
+    /// The URL that the client asked for, where a helper asks for another one.
+    pub client_url: Option<Url>,
+    /// The URL that stands in the key, where a helper says so.
+    pub store_id: Option<Url>,
+    /// The work of helpers, in words.
+    pub words: Vec<String>,
+    /// The answers of logins.
+    pub(super) logins: Vec<LoginFound>,
+}
+
+impl ByPeople {
+    /// Takes over the user by the login of a rule, who goes before the one that is known.
+    pub(super) fn take_over(&mut self, by_rule: Option<Box<ByPeople>>) {
+        let Some(by_rule) = by_rule else { return };
+        self.consumes_authorization |= by_rule.consumes_authorization;
+        self.user = by_rule.user.or(self.user.take());
+    }
+
+    /// Whether it leaves the request as it is, and nothing is to be said.
+    pub(super) fn is_nothing(&self) -> bool {
+        let ByPeople { user, consumes_authorization, client_url, store_id, words, logins: _ } = self;
+        user.is_none() && !consumes_authorization && client_url.is_none() && store_id.is_none() && words.is_empty()
+    }
+}

@@ -1,0 +1,32 @@
+//! The way to an origin.
+
+use crate::config::url::group_name;
+use crate::config::{HostHeader, SiteOrigin};
+use crate::reach::Asker;
+use std::sync::Arc;
+
+/// How an origin is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// By the URL itself (forward proxy). The asker decides which addresses it may lead to.
+    Forward(Asker),
+    /// By a site of the configuration, or by the listener's own origin.
+    Site {
+        /// The origin of the site.
+        origin: Arc<SiteOrigin>,
+        /// Which `Host` the origin gets.
+        host_header: HostHeader,
+    },
+}
+
+impl Route {
+    /// Whether the site's origin is a group of origins.
+    pub fn is_to_group(&self) -> bool {
+        matches!(self, Route::Site { origin, .. } if group_name(&origin.host).is_some())
+    }
+
+    /// Whether the site's origin lies below a path, so that a `..` may lead beside it.
+    pub fn is_below_path(&self) -> bool {
+        matches!(self, Route::Site { origin, .. } if &*origin.path != "/")
+    }
+}

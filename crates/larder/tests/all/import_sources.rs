@@ -1,0 +1,106 @@
+//! `larder import`, as users call it: sources become files that Larder takes.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn larder(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_larder")).args(words).stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+const SQUID: &str = r#"
+http_port 127.0.0.1:3128
+acl localnet src 10.0.0.0/8
+acl blocked dstdomain "blocked.txt"
+acl media urlpath_regex -i \.(mp3|mp4)$
+acl SSL_ports port 443
+http_access deny CONNECT !SSL_ports
+http_access deny blocked
+http_access deny media
+http_access allow localnet
+http_access deny all
+cache_mem 64 MB
+memory_pools on
+"#;
+
+#[test]
+fn squid_becomes_a_file_that_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    fs::write(path("squid.conf"), SQUID.replace("blocked.txt", &path("blocked.txt"))).unwrap();
+    fs::write(path("blocked.txt"), ".bad.example\nworse.example\n").unwrap();
+    let (source, out) = (path("squid.conf"), path("larder.toml"));
+    let imported = larder(&["import", &source, "--out", &out]);
+    let said = text(&imported.stderr);
+    // A list of expressions is not quite what Squid does, and says who may do what.
+    assert_eq!(imported.status.code(), Some(3), "{said}");
+    assert!(said.contains("look at squid.conf:9") && said.contains("translated"), "{said}");
+    let checked = larder(&["check", "--config", &out]);
+    assert!(checked.status.success(), "{}{}", text(&checked.stdout), text(&checked.stderr));
+    for (request, client, wanted) in [
+        ("GET http://www.bad.example/", "10.0.0.1", false),
+        ("GET http://worse.example/", "10.0.0.1", false),
+        ("GET http://good.example/a.MP3", "10.0.0.1", false),
+        ("GET http://good.example/", "10.0.0.1", true),
+        ("GET http://good.example/", "192.168.0.1", false),
+        ("CONNECT good.example:22", "10.0.0.1", false),
+    ] {
+        let asked = larder(&["check", "--config", &out, "--client", client, "--request", request]);
+        let said = format!("{}{}", text(&asked.stdout), text(&asked.stderr));
+        assert_eq!(asked.status.success(), wanted, "{request} {client}\n{said}");
+    }
+    let again = larder(&["import", &source, "--out", &out]);
+    assert!(again.status.code() == Some(1) && text(&again.stderr).contains("there is a"), "{}", text(&again.stderr));
+    let report = larder(&["import", &source, "--report"]);
+    assert!(
+        text(&report.stdout).contains("| squid.conf:13 | `memory_pools on` | not needed |"),
+        "{}",
+        text(&report.stdout)
+    );
+}
+
+#[test]
+fn the_source_is_guessed_or_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("site.conf");
+    fs::write(
+        &file,
+        "server { listen 127.0.0.1:8080; server_name a.example; location / { proxy_pass http://127.0.0.1:9000; } }",
+    )
+    .unwrap();
+    let imported = larder(&["import", &file.display().to_string()]);
+    assert_eq!(imported.status.code(), Some(0), "{}", text(&imported.stderr));
+    assert!(text(&imported.stdout).contains("[[site]]\nhosts = [\"a.example\"]"), "{}", text(&imported.stdout));
+    fs::write(&file, "hello\n").unwrap();
+    let unknown = larder(&["import", &file.display().to_string()]);
+    assert!(unknown.status.code() == Some(2) && text(&unknown.stderr).contains("--from"), "{}", text(&unknown.stderr));
+    let gone = larder(&["import", "/nowhere/squid.conf"]);
+    assert_eq!(gone.status.code(), Some(1));
+}
+
+/// The files that Debian's packages install. A package that is not there is passed over; where the variable `CI` is set, nginx and Squid have
+/// to be there.
+#[test]
+fn files_of_packages_start() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, source, is_needed) in [
+        ("squid", "/etc/squid/squid.conf", true),
+        ("nginx", "/etc/nginx/nginx.conf", true),
+        ("varnish", "/etc/varnish/default.vcl", false),
+    ] {
+        if !Path::new(source).is_file() {
+            assert!(!is_needed || std::env::var_os("CI").is_none(), "{source} is not there: install {name}");
+            println!("{source} is not there: passed over");
+            continue;
+        }
+        let out = folder.path().join(name).with_extension("toml").display().to_string();
+        let imported = larder(&["import", source, "--from", name, "--out", &out]);
+        assert!([Some(0), Some(3)].contains(&imported.status.code()), "{source}: {}", text(&imported.stderr));
+        let checked = larder(&["check", "--config", &out]);
+        assert!(checked.status.success(), "{source}: {}{}", text(&checked.stdout), text(&checked.stderr));
+    }
+}

@@ -1,0 +1,289 @@
+//! Requests of the forward proxy that go through a parent: one that the tests play, and a real Squid.
+
+use super::hooks_forward::tls_origin;
+use super::stand;
+use larder_wire::date::{Stamp, format_date};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
+
+/// A parent that answers requests in clear text by itself, and connects each tunnel to one address.
+struct Parent {
+    address: SocketAddr,
+    /// The heads that it got.
+    heads: Arc<Mutex<Vec<String>>>,
+}
+
+/// The login that the played parent asks for: joe:pear.
+const LOGIN: &str = "Proxy-Authorization: Basic am9lOnBlYXI=";
+
+impl Parent {
+    fn start(tunnels_to: SocketAddr, wants_login: bool) -> Parent {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let heads = Arc::new(Mutex::new(Vec::new()));
+        let noted = Arc::clone(&heads);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let noted = Arc::clone(&noted);
+                std::thread::spawn(move || pass_on(&stream, &noted, (tunnels_to, wants_login)));
+            }
+        });
+        Parent { address, heads }
+    }
+
+    fn heads(&self) -> Vec<String> {
+        self.heads.lock().unwrap().clone()
+    }
+
+    fn table(&self, more: &str) -> String {
+        format!(
+            "[[parent]]\nname = \"office\"\nurl = \"http://{}\"\n{more}[forward]\nparents = [\"office\"]\n",
+            self.address
+        )
+    }
+}
+
+fn pass_on(stream: &TcpStream, noted: &Mutex<Vec<String>>, (to, wants_login): (SocketAddr, bool)) -> Option<()> {
+    let mut lines = BufReader::new(stream);
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            lines.read_line(&mut head).ok().filter(|&read| read > 0)?;
+        }
+        noted.lock().unwrap().push(head.clone());
+        if wants_login && !head.contains(LOGIN) {
+            let refusal =
+                "HTTP/1.1 407 Login\r\nProxy-Authenticate: Basic realm=\"office\"\r\nContent-Length: 0\r\n\r\n";
+            (&*stream).write_all(refusal.as_bytes()).ok()?;
+            continue;
+        }
+        if head.starts_with("CONNECT refused") {
+            (&*stream).write_all(b"HTTP/1.1 403 No\r\nContent-Length: 6\r\n\r\nsecret").ok()?;
+            return None;
+        }
+        if head.starts_with("CONNECT banner") {
+            (&*stream).write_all(b"HTTP/1.1 200 Connected\r\n\r\nSSH-2.0-banner\r\n").ok()?;
+            return None;
+        }
+        if head.starts_with("CONNECT ") {
+            let far = TcpStream::connect(to).ok()?;
+            (&*stream).write_all(b"HTTP/1.1 200 Connected\r\n\r\n").ok()?;
+            let (mut from, mut back) = (stream.try_clone().ok()?, far.try_clone().ok()?);
+            std::thread::spawn(move || std::io::copy(&mut back, &mut from));
+            std::io::copy(&mut lines, &mut &far).ok()?;
+            return None;
+        }
+        let text = format!("by the parent: {}", head.split(' ').nth(1)?);
+        let answer =
+            format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: {}\r\n\r\n{text}", text.len());
+        (&*stream).write_all(answer.as_bytes()).ok()?;
+    }
+}
+
+fn nowhere() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+#[test]
+fn a_request_in_clear_text_goes_in_absolute_form_and_its_answer_is_stored() {
+    let parent = Parent::start(nowhere(), true);
+    let login = "user = \"joe\"\npassword = \"pear\"\n";
+    let folder = tempfile::tempdir().unwrap();
+    let server = stand::server(folder.path(), &parent.table(login));
+    let proxy = server.addresses()[0];
+    for round in ["first", "again"] {
+        let answer = stand::get(proxy, "http://far.example/a?b");
+        assert!(answer.ends_with("by the parent: http://far.example/a?b"), "{round}: {answer}");
+        assert_eq!(answer.contains("; hit"), round == "again", "{round}: {answer}");
+    }
+    let other = stand::get(proxy, "http://far.example:8080/c");
+    assert!(other.ends_with("http://far.example:8080/c"), "{other}");
+    let heads = parent.heads();
+    assert_eq!(heads.len(), 2, "{heads:?}");
+    assert!(heads.iter().all(|head| head.contains(LOGIN) && head.contains("\r\nHost: far.example")), "{heads:?}");
+    // The client's own login for a proxy is Larder's business, and none of the parent's.
+    let request = "GET http://far.example/own HTTP/1.1\r\nHost: far.example\r\nProxy-Authorization: Basic eDp5\r\nConnection: close\r\n\r\n";
+    assert!(stand::exchange(proxy, request).contains("by the parent"));
+    assert!(!parent.heads().iter().any(|head| head.contains("eDp5")), "{:?}", parent.heads());
+    let shown = stand::ask(server.admin().unwrap(), "/config");
+    assert!(!shown.contains("pear"), "the password is shown nowhere");
+}
+
+#[test]
+fn what_a_parent_refuses_is_no_answer_of_the_origin() {
+    let parent = Parent::start(nowhere(), true);
+    let folder = tempfile::tempdir().unwrap();
+    let server = stand::server(folder.path(), &parent.table(""));
+    let proxy = server.addresses()[0];
+    for _ in 0..2 {
+        let answer = stand::get(proxy, "http://far.example/a");
+        assert!(answer.starts_with("HTTP/1.1 502") && !answer.contains("Proxy-Authenticate"), "{answer}");
+        assert!(answer.contains("office") && answer.contains("wants a login") && !answer.contains("; hit"), "{answer}");
+    }
+    let parent = Parent::start(nowhere(), false);
+    let server = stand::server(tempfile::tempdir().unwrap().path(), &parent.table(""));
+    let refused = stand::exchange(
+        server.addresses()[0],
+        "CONNECT refused.example:443 HTTP/1.1\r\nHost: refused.example:443\r\n\r\n",
+    );
+    assert!(refused.starts_with("HTTP/1.1 502") && !refused.contains("secret"), "{refused}");
+    // No parent, and no way past it.
+    let gone =
+        format!("[[parent]]\nname = \"gone\"\nurl = \"http://{}\"\n[forward]\nparents = [\"gone\"]\n", nowhere());
+    let server = stand::server(tempfile::tempdir().unwrap().path(), &gone);
+    let answer = stand::get(server.addresses()[0], "http://far.example/a");
+    assert!(answer.starts_with("HTTP/1.1 50") && answer.contains("parent gone"), "{answer}");
+}
+
+#[test]
+fn the_second_parent_is_asked_where_the_first_is_away_and_direct_hosts_without_one() {
+    let parent = Parent::start(nowhere(), false);
+    let text = format!(
+        "[[parent]]\nname = \"gone\"\nurl = \"http://{}\"\n[[parent]]\nname = \"office\"\nurl = \"http://{}\"\n\
+         [forward]\nparents = [\"gone\", \"office\"]\ndirect = [\"*.corp.example\"]\n",
+        nowhere(),
+        parent.address
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let server = stand::server(folder.path(), &text);
+    let proxy = server.addresses()[0];
+    assert!(stand::get(proxy, "http://far.example/a").contains("by the parent"));
+    let origin = stand::origin();
+    let direct = stand::get(proxy, &format!("http://{origin}/fresh"));
+    assert!(direct.ends_with("/fresh") && !direct.contains("by the parent"), "{direct}");
+    assert_eq!(parent.heads().len(), 1, "{:?}", parent.heads());
+}
+
+#[test]
+fn tls_goes_through_a_tunnel_and_the_origin_s_certificate_is_verified() {
+    let (folder, certificates) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (origin, _) = tls_origin(certificates.path(), "far.example");
+    let parent = Parent::start(origin, true);
+    let text = format!(
+        "{}[[listen]]\naddress = \"127.0.0.1:0\"\nmirror = \"all\"\nforward = true\n[upstream]\nextra_roots = [{:?}]\n",
+        parent.table("user = \"joe\"\npassword = \"pear\"\n"),
+        certificates.path().join("chain.pem")
+    );
+    let server = stand::server(folder.path(), &text);
+    let proxy = server.addresses()[0];
+    let ask = |path: &str| {
+        stand::exchange(proxy, &format!("GET {path} HTTP/1.1\r\nHost: {proxy}\r\nConnection: close\r\n\r\n"))
+    };
+    for round in ["first", "again"] {
+        let answer = ask("/https://far.example/x");
+        assert!(answer.ends_with("far.example /x"), "{round}: {answer}");
+        assert_eq!(answer.contains("; hit"), round == "again", "{round}: {answer}");
+    }
+    assert!(ask("/https://far.example/y").ends_with("far.example /y"));
+    let misnamed = ask("/https://near.example/x");
+    assert!(misnamed.starts_with("HTTP/1.1 502") && misnamed.contains("certificate"), "{misnamed}");
+    let heads = parent.heads();
+    assert!(heads.iter().all(|head| head.starts_with("CONNECT ") && head.contains(LOGIN)), "{heads:?}");
+    // A tunnel that stays closed.
+    let echo = stand::origin_that(|stream| {
+        let mut byte = [0];
+        (&*stream).read_exact(&mut byte).ok()?;
+        (&*stream).write_all(&[byte[0] + 1]).ok()
+    });
+    let parent = Parent::start(echo, false);
+    let server = stand::server(
+        tempfile::tempdir().unwrap().path(),
+        &format!("{}[access]\nconnect_ports = []\n", parent.table("")),
+    );
+    let answer =
+        stand::exchange(server.addresses()[0], "CONNECT far.example:443 HTTP/1.1\r\nHost: far.example:443\r\n\r\na");
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("\r\n\r\nb"), "{answer}");
+    assert!(parent.heads()[0].starts_with("CONNECT far.example:443 HTTP/1.1\r\n"));
+    // A server that speaks first has greeted together with the parent's answer.
+    let greeted =
+        stand::exchange(server.addresses()[0], "CONNECT banner.example:22 HTTP/1.1\r\nHost: banner.example:22\r\n\r\n");
+    assert!(greeted.starts_with("HTTP/1.1 200") && greeted.ends_with("\r\n\r\nSSH-2.0-banner\r\n"), "{greeted}");
+}
+
+struct Squid {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Drop for Squid {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A Squid to which `far.example` is this machine.
+fn squid(folder: &Path, more: &str) -> Option<Squid> {
+    let mut program = stand::program("squid")?;
+    std::fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let address = nowhere();
+    let dir = folder.display();
+    std::fs::write(folder.join("hosts"), "127.0.0.1 far.example\n").unwrap();
+    let text = format!(
+        "http_port {address}\nhttp_access allow all\nhosts_file {dir}/hosts\ncache_mem 8 MB\naccess_log stdio:{dir}/access.log\n\
+         cache_log {dir}/cache.log\npid_filename {dir}/pid\ncoredump_dir {dir}\nvisible_hostname parent\ndns_nameservers 127.0.0.1\n\
+         pinger_enable off\nshutdown_lifetime 0 seconds\n{more}"
+    );
+    std::fs::write(folder.join("squid.conf"), text).unwrap();
+    let child = program.args(["-N", "-f"]).arg(folder.join("squid.conf"));
+    let child = child.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let squid = Squid { child, address };
+    stand::wait_for("Squid", || TcpStream::connect(address).is_ok());
+    Some(squid)
+}
+
+/// An origin whose answers have a date, which Squid wants.
+fn dated(stream: &TcpStream) -> Option<()> {
+    let mut lines = BufReader::new(stream);
+    loop {
+        let first = stand::read_request(&mut lines)?;
+        let path = first.split(' ').nth(1)?;
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).ok()?.as_secs();
+        let date = String::from_utf8_lossy(&format_date(Stamp(now))).into_owned();
+        let length = path.len();
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nDate: {date}\r\nCache-Control: max-age=600\r\nContent-Length: {length}\r\n\r\n{path}"
+        );
+        (&*stream).write_all(head.as_bytes()).ok()?;
+    }
+}
+
+#[test]
+fn a_squid_is_a_parent_and_a_child() {
+    let (folder, of_squid) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let Some(parent) = squid(of_squid.path(), "") else { return };
+    let port = stand::origin_that(dated).port();
+    let text = format!(
+        "[[parent]]\nname = \"squid\"\nurl = \"http://{}\"\n[forward]\nparents = [\"squid\"]\n",
+        parent.address
+    );
+    let server = stand::server(folder.path(), &text);
+    let proxy = server.addresses()[0];
+    let url = format!("http://far.example:{port}/fresh-1");
+    let log = |folder: &Path| std::fs::read_to_string(folder.join("access.log")).unwrap_or_default();
+    let straight = stand::get(parent.address, &url);
+    assert!(straight.ends_with("/fresh-1"), "{straight}");
+    for round in ["a hit of Squid's", "a hit of Larder's"] {
+        let answer = stand::get(proxy, &url);
+        assert_eq!(stand::body(&answer), stand::body(&straight), "{round}: {answer}");
+    }
+    let asked = |log: &str| log.lines().filter(|line| line.contains("GET")).count();
+    stand::wait_for("Squid's log", || asked(&log(of_squid.path())) >= 2);
+    let of_parent = log(of_squid.path());
+    assert!(of_parent.contains("_HIT/200") && asked(&of_parent) == 2, "{of_parent}");
+    // The other way round: Squid asks Larder, and nobody else.
+    let (folder, of_squid) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let server = stand::server(folder.path(), "");
+    let larder = server.addresses()[0];
+    let more =
+        format!("cache_peer 127.0.0.1 parent {} 0 no-query no-digest default\nnever_direct allow all\n", larder.port());
+    let Some(child) = squid(of_squid.path(), &more) else { return };
+    let url = format!("http://127.0.0.1:{port}/fresh-2");
+    let stored = stand::get(larder, &url);
+    let answer = stand::get(child.address, &url);
+    assert!(answer.contains("Cache-Status: larder; hit") && stand::body(&answer) == stand::body(&stored), "{answer}");
+    stand::wait_for("Squid's log", || log(of_squid.path()).contains("_PARENT/"));
+}
