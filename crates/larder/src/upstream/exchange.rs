@@ -103,14 +103,26 @@ impl Upstreams {
         }
     }
 
-    /// Sends a request once more, on a new connection; and again where a process ended that had not read it.
+    /// Sends a request once more, on a new connection; and again where a process ended that had not read it. Those tries together wait
+    /// for connections no longer than `connect_timeout`: an application that takes requests and drops them holds none for one time each.
     async fn attempt_again(&self, call: &mut Call<'_>) -> Result<OriginResponse, UpstreamFault> {
         let mut tries_left = UNREAD_MAX;
+        let mut patience = self.shared.settings.connect_timeout;
+        let mut unread = None;
         loop {
             (call.on)(CallEvent::Retried);
             call.begins = Instant::now();
-            match self.attempt(call, ConnectionChoice::NewOnly).await {
-                Err(fault) if fault.retry == Retry::Unread && tries_left > 0 => tries_left -= 1,
+            let connected = self.connect_for(call, ConnectionChoice::NewOnly);
+            let connection = match unread {
+                None => connected.await?,
+                Some(fault) => timeout(patience, connected).await.unwrap_or(Err(fault))?,
+            };
+            patience = patience.saturating_sub(call.begins.elapsed());
+            match self.ask_on(connection, call).await {
+                Err(fault) if fault.retry == Retry::Unread && tries_left > 0 => {
+                    tries_left -= 1;
+                    unread = Some(fault);
+                }
                 attempted => return attempted,
             }
         }
@@ -118,6 +130,10 @@ impl Upstreams {
 
     async fn attempt(&self, call: &mut Call<'_>, choice: ConnectionChoice) -> Result<OriginResponse, UpstreamFault> {
         let connection = self.connect_for(call, choice).await?;
+        self.ask_on(connection, call).await
+    }
+
+    async fn ask_on(&self, connection: h1::Connection, call: &mut Call<'_>) -> Result<OriginResponse, UpstreamFault> {
         let is_reused = connection.is_reused();
         let (head, connection) = match connection.turn() {
             None => h1::ask(connection, call).await?,

@@ -56,9 +56,11 @@ impl Upstreams {
             let detail = format!("{host} is not configured any more");
             return Err(UpstreamFault::new(UpstreamFaultKind::Application, detail));
         };
+        // One time for all tries: a process that takes places and no connections must not hold its requests for one time each.
+        let deadline = Instant::now() + shared.settings.connect_timeout;
         for tries_left in (0..PROCESSES_TRIED_MAX).rev() {
             let room = if choice == ConnectionChoice::InTurn { Room::PlaceOrTurn } else { Room::Place };
-            let lease = mount.lease(shared.settings.connect_timeout, room).await;
+            let lease = mount.lease(deadline.saturating_duration_since(Instant::now()), room).await;
             let lease = lease.map_err(|trouble| of_application(&mount, trouble, shared.settings.connect_timeout))?;
             let peer = Peer::Process(lease.process().pid);
             let idle = match choice {

@@ -2,11 +2,13 @@
 
 use super::reload::{Steered, base};
 use super::stand::{self, body, exchange, wait_for};
+use larder::mount::MountState;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::sync::Arc;
 
 /// An application that does what its paths say.
 const APPLICATION: &str = r#"
@@ -387,8 +389,9 @@ while True:
     connection.close()
 "#;
 
-/// A server with an application, and beside it sites of these names, whose process is [`HOSTILE`].
-fn hostile(folder: &Path, names: &[impl AsRef<str>]) -> Steered {
+/// A server with an application, and beside it sites of these names, whose process is [`HOSTILE`]. How long a request waits for a process is
+/// less than how long the tests wait for an answer.
+fn hostile(folder: &Path, names: &[impl AsRef<str>], request_time: &str) -> Steered {
     use std::os::unix::fs::PermissionsExt;
     let program = folder.join("hostile");
     fs::write(&program, HOSTILE).unwrap();
@@ -399,9 +402,10 @@ fn hostile(folder: &Path, names: &[impl AsRef<str>]) -> Steered {
     });
     let text = settings(folder, "processes = 1\n")
         .replace("origin = \"wsgi:app\"", "origin = \"wsgi:app\"\npython = \"app\"")
+        + "[timeouts]\nconnect = \"4s\"\n"
         + &sites.collect::<String>()
         + &format!(
-            "[[python]]\nname = \"hostile\"\nfolder = \"{}\"\ninterpreter = \"{}\"\nprocesses = 1\nrequest_time = \"300ms\"\n",
+            "[[python]]\nname = \"hostile\"\nfolder = \"{}\"\ninterpreter = \"{}\"\nprocesses = 1\nrequest_time = \"{request_time}\"\n",
             folder.display(),
             program.display()
         );
@@ -412,12 +416,22 @@ fn hostile(folder: &Path, names: &[impl AsRef<str>]) -> Steered {
 fn a_hostile_process_harms_its_own_answers_alone() {
     let folder = tempfile::tempdir().unwrap();
     let names = ["noise", "closed", "stopped", "early", "random", "heads", "short", "long", "split", "two"];
-    let steered = hostile(folder.path(), &names);
+    let steered = hostile(folder.path(), &names, "1s");
     let proxy = steered.server.addresses()[0];
+    let mounts = steered.server.shared().nursery.mounts();
+    // A machine that is slow to start processes is not what is tested.
+    let serves = |name: &str| {
+        let of_name = |state: &&Arc<MountState>| state.mount().application.name.ends_with(name);
+        let processes = mounts.all().iter().find(of_name).unwrap().processes();
+        processes.iter().any(|process| process.under_way() == 0)
+    };
     let ask =
         |name: &str| exchange(proxy, &format!("GET /x HTTP/1.1\r\nHost: {name}.example\r\nConnection: close\r\n\r\n"));
     for round in 0..3 {
         for name in names {
+            if matches!(name, "noise" | "stopped" | "long" | "early") {
+                wait_for("a process serves", || serves(name));
+            }
             let answer = ask(name);
             let statuses: &[&str] = match name {
                 "noise" => &["200"],
@@ -445,7 +459,7 @@ fn random_answers_of_a_hostile_process_reach_nobody_else() {
     const SEEDS: usize = 8;
     let folder = tempfile::tempdir().unwrap();
     let names: Vec<String> = (0..SEEDS).map(|seed| format!("seed{seed}")).collect();
-    let steered = hostile(folder.path(), &names);
+    let steered = hostile(folder.path(), &names, "300ms");
     let proxy = steered.server.addresses()[0];
     let clients = (0..SEEDS).map(|seed| {
         std::thread::spawn(move || {
