@@ -111,6 +111,15 @@ impl Template {
         self.parts.contains(&Part::Value(placeholder))
     }
 
+    /// Whether it reads the same for each request for which the same rules hold, but for `{request}`.
+    pub fn is_repeatable(&self) -> bool {
+        let is_same = |part: &Part| match part {
+            Part::Text(_) => true,
+            Part::Value(placeholder) => matches!(placeholder, Placeholder::Request | Placeholder::Rule),
+        };
+        self.parts.iter().all(is_same)
+    }
+
     /// The number of the last group that it names.
     pub fn groups_len(&self) -> usize {
         let group = |part: &Part| match part {

@@ -3,7 +3,8 @@
 use larder_rules::rule::RuleNote;
 use larder_wire::encode::Decimal;
 use larder_wire::{Fields, head};
-use memchr::{memchr2, memchr3};
+use memchr::{memchr2, memchr3, memmem};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// An answer that comes from no origin.
@@ -29,6 +30,10 @@ pub struct Page {
     pub by_rule: Option<Arc<RuleNote>>,
     /// The user to whom it is sent, for the log.
     pub user: Option<Box<Arc<str>>>,
+    /// It reads the same for each request that is judged by the same facts, but for the name of the request at [`REQUEST`].
+    pub is_repeatable: bool,
+    /// The body, where it was written before for pages that are sent again.
+    pub written: Option<Arc<[u8]>>,
 }
 
 /// Stands in the text of a page for the name of the request, which is known when it goes out.
@@ -57,6 +62,8 @@ impl Page {
             script: None,
             by_rule: None,
             user: None,
+            is_repeatable: false,
+            written: None,
         }
     }
 
@@ -74,6 +81,21 @@ impl Page {
     /// This page, after which the connection ends.
     pub fn closing(self) -> Page {
         Page { closes: true, ..self }
+    }
+
+    /// This page with its body, to be sent again and again.
+    pub fn written(self) -> Page {
+        let body: Arc<[u8]> = self.body().into();
+        Page { written: Some(body), ..self }
+    }
+
+    /// This page with the name of its request where its text wants that; `None` where it does not.
+    pub fn named(&self, name: impl Fn() -> String) -> Option<Page> {
+        let script = self.script.as_ref()?;
+        memmem::find(&script.body, REQUEST.as_bytes())?;
+        let body = String::from_utf8_lossy(&script.body).replace(REQUEST, &name()).into_bytes();
+        let script = ScriptPage { fields: script.fields.clone(), body };
+        Some(Page { script: Some(Box::new(script)), written: None, ..self.clone() })
     }
 
     /// This page, as an answer of these rules.
@@ -110,11 +132,12 @@ impl Page {
     }
 
     /// The page itself. All that came from outside is escaped.
-    pub fn body(&self) -> Vec<u8> {
-        match (&self.script, &self.text) {
-            (Some(script), _) => script.body.clone(),
-            (None, Some(text)) => text.as_bytes().to_vec(),
-            (None, None) => self.html().into_bytes(),
+    pub fn body(&self) -> Cow<'_, [u8]> {
+        match (&self.written, &self.script, &self.text) {
+            (Some(written), ..) => Cow::Borrowed(written),
+            (None, Some(script), _) => Cow::Borrowed(&script.body),
+            (None, None, Some(text)) => Cow::Borrowed(text.as_bytes()),
+            (None, None, None) => Cow::Owned(self.html().into_bytes()),
         }
     }
 

@@ -9,7 +9,7 @@ use super::stream::{AnswerBody, AnswerFields, AnswerHead, BodyEnd, CacheStatus, 
 use super::upload::Upload;
 use crate::env::Env;
 use crate::fetch::Refill;
-use crate::page::{self, Page, ScriptPage};
+use crate::page::Page;
 use crate::reach;
 use crate::record::{Cause, Id, Outcome, Record};
 use crate::rules::{self, Limited};
@@ -697,10 +697,7 @@ fn note_rules<S: ClientStream>(stream: &S, page: &Page, record: &mut Record) -> 
     record.note_rules(note);
     record.trail.edition = stream.env().edition();
     stream.env().tally.rule_denials.add(u64::from(page.status >= 400));
-    let script = page.script.as_ref()?;
-    let name = stream.env().common.names.name(record.number).to_string();
-    let body = String::from_utf8_lossy(&script.body).replace(page::REQUEST, &name).into_bytes();
-    Some(Page { script: Some(Box::new(ScriptPage { fields: script.fields.clone(), body })), ..page.clone() })
+    page.named(|| stream.env().common.names.name(record.number).to_string())
 }
 
 /// Hands over a page; gives the number of body bytes that are sent.

@@ -1,7 +1,7 @@
 //! Heads of requests that were answered. Of a head whose fields repeat those of an earlier one byte for byte only the request
 //! line is parsed, and a memo of the earlier judgement may answer for the rules.
 
-use crate::rules::JudgeMemo;
+use crate::rules::{JudgeMemo, RefusalMemo};
 use larder_wire::parse::Parsed;
 use larder_wire::{Fault, RequestHead};
 use std::cell::RefCell;
@@ -19,6 +19,10 @@ struct CachedHead {
     memo: Option<Box<JudgeMemo>>,
     /// The memo was seen to hold for exactly these fields.
     memo_is_valid: bool,
+    /// The memo of a refusal of that head, or of an earlier one.
+    refusal: Option<Box<RefusalMemo>>,
+    /// That one was seen to hold for exactly these fields.
+    refusal_is_valid: bool,
 }
 
 /// A request's head, with the memo of an earlier one.
@@ -31,6 +35,10 @@ pub struct Request {
     pub memo: Option<Box<JudgeMemo>>,
     /// The memo was seen to hold for exactly these fields, so that they need not be compared again.
     pub memo_is_valid: bool,
+    /// The memo of an earlier refusal.
+    pub refusal: Option<Box<RefusalMemo>>,
+    /// The memo of the refusal was seen to hold for exactly these fields.
+    pub refusal_is_valid: bool,
 }
 
 impl Deref for Request {
@@ -64,8 +72,11 @@ impl HeadCache {
                 let named = |before: &RequestHead| before.fields.get("Host") == head.fields.get("Host");
                 let host_is_repeated = is_repeated || cached.head.as_deref().is_some_and(named);
                 let was_valid = std::mem::take(&mut cached.memo_is_valid);
+                let was_refused = std::mem::take(&mut cached.refusal_is_valid);
                 let (memo, memo_is_valid) = (cached.memo.take(), was_valid && is_repeated);
-                Parsed::Complete { head: Request { head, host_is_repeated, memo, memo_is_valid }, len }
+                let (refusal, refusal_is_valid) = (cached.refusal.take(), was_refused && is_repeated);
+                let head = Request { head, host_is_repeated, memo, memo_is_valid, refusal, refusal_is_valid };
+                Parsed::Complete { head, len }
             }
         })
     }
@@ -73,8 +84,9 @@ impl HeadCache {
     /// Keeps the head of a request that was answered.
     pub fn keep(&self, peer: SocketAddr, request: Request) {
         if request.head.fields.heap_bytes() <= HEAD_BYTES_MAX {
-            let Request { head, memo, memo_is_valid, .. } = request;
-            *self.place(peer).borrow_mut() = CachedHead { head: Some(head), memo, memo_is_valid };
+            let Request { head, memo, memo_is_valid, refusal, refusal_is_valid, .. } = request;
+            let head = Some(head);
+            *self.place(peer).borrow_mut() = CachedHead { head, memo, memo_is_valid, refusal, refusal_is_valid };
         }
     }
 

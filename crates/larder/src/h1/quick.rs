@@ -14,7 +14,7 @@ use crate::page::Page;
 #[cfg(test)]
 use crate::planted::{self, Planted};
 use crate::record::Record;
-use crate::rules::{self, HookedAnswer, JudgeMemo, Verdict};
+use crate::rules::{self, HookedAnswer, JudgeMemo, RefusalMemo, Verdict};
 use larder_cache::cache::{Glance, Tier};
 use larder_cache::key::Key;
 use larder_cache::policy::{Asked, Usable};
@@ -44,7 +44,7 @@ pub struct Begun {
 pub fn try_answer(connection: &mut Connection, request: &mut Request) -> Quick {
     #[cfg(test)]
     broken::may_break("quick", request);
-    if !request.memo_is_valid {
+    if !request.memo_is_valid && !request.refusal_is_valid {
         // Framing first: a message that could be read in two ways is refused, hit or not.
         let is_bare = framing::of_request(request) == Ok(Framing::None);
         if !is_bare || !is_plain_get(request) {
@@ -101,8 +101,20 @@ pub fn try_answer(connection: &mut Connection, request: &mut Request) -> Quick {
             }
         };
     }
-    request.memo_is_valid = false;
+    if let Some(page) = refused_before(connection, request) {
+        // That the other memo was seen to hold for these fields stays true.
+        request.refusal_is_valid = true;
+        return Quick::Answered(refuse(connection, request, &page));
+    }
+    (request.memo_is_valid, request.refusal_is_valid) = (false, false);
     judge_and_answer(connection, request)
+}
+
+/// The page of an earlier refusal, where this request is refused by the same facts.
+fn refused_before(connection: &Connection, request: &Request) -> Option<Rc<Page>> {
+    let memo = request.refusal.as_deref()?;
+    let covers_fields = request.refusal_is_valid || memo.covers_fields(&request.head);
+    covers_fields.then(|| memo.page_for(&connection.space.env, &connection.peer, &request.head))?.map(Rc::clone)
 }
 
 /// Notes the work of hooks whose verdict was remembered.
@@ -123,7 +135,15 @@ fn judge_and_answer(connection: &mut Connection, request: &mut Request) -> Quick
     let (verdict, read) = rules::judge_noting(env, &connection.peer, request);
     let ask = match verdict {
         Verdict::Allow(ask) => ask,
-        Verdict::Answer(page) => return Quick::Answered(refuse(connection, request, &page)),
+        Verdict::Answer(page) => {
+            // As for a hit, a memo pays only if the host is asked for again.
+            if request.host_is_repeated
+                && let Some(memo) = RefusalMemo::of(env, (&connection.peer, request), &read, &page)
+            {
+                (request.refusal, request.refusal_is_valid) = (Some(Box::new(memo)), true);
+            }
+            return Quick::Answered(refuse(connection, request, &page));
+        }
         Verdict::Hooked(answer) => return Quick::Answered(answer_by_hook(connection, request, *answer)),
         verdict => return waits(begin(connection, request), Some(verdict), None),
     };

@@ -7,6 +7,7 @@ use crate::env::{Env, PeerFacts};
 use crate::hook::{HookContext, HookedVerdict, HooksRead, VERDICT_KEY_BYTES_MAX};
 use crate::listener::Listener;
 use crate::manager;
+use crate::page::Page;
 use crate::people::User;
 use crate::record::Record;
 use larder_cache::policy::Asked;
@@ -21,10 +22,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The verdict on an earlier plain GET that was allowed. The memo holds for a request for which every fact that the verdict
-/// depended on is the same; then no URL is made and no rule is asked. These facts are those that the rules read, so a new rule
-/// that reads a further field narrows the memo by itself.
-pub struct JudgeMemo {
+/// The facts that the verdict on an earlier plain GET depended on. They hold for a request for which every one of them is the same; then no
+/// URL is made and no rule is asked. They are those that the rules read, so a new rule that reads a further field narrows the memo by itself.
+pub(super) struct FactsMemo {
     // Compared in any case.
     listener: Arc<Listener>,
     scheme: Scheme,
@@ -52,17 +52,29 @@ pub struct JudgeMemo {
     fields: Box<[FieldRead]>,
     /// The logins that the verdict depended on.
     login: Option<LoginMemo>,
-    // The verdict.
+}
+
+/// The verdict on an earlier plain GET that was allowed.
+pub struct JudgeMemo {
+    facts: FactsMemo,
     rule: Rule,
     /// The rules of the table that hold.
     note: Option<Arc<RuleNote>>,
     asked: Asked,
+    /// The user for whom the request is served.
+    user: Option<Arc<User>>,
     /// The URL up to its path.
     url_start: Box<str>,
     /// The key up to the path.
     key_start: Box<[u8]>,
     /// Where hooks had a say, the facts under which their verdicts are remembered by path.
     hooked: Option<HookContext>,
+}
+
+/// The refusal of an earlier plain GET by rules of the table, with a page that says nothing of that one request.
+pub struct RefusalMemo {
+    facts: FactsMemo,
+    page: Rc<Page>,
 }
 
 /// Logins that a verdict depended on: until when they count, and by which edition of what is known of people. Groups that a helper
@@ -72,32 +84,15 @@ struct LoginMemo {
     edition: u64,
     /// All whom the verdict depended on.
     users: Box<[Arc<User>]>,
-    /// The one for whom the request is served.
-    user: Option<Arc<User>>,
 }
 
-impl JudgeMemo {
-    /// The memo of a plain GET that was allowed as `ask`, by the facts that were read; `None` where a request with
-    /// another path could be judged otherwise.
-    pub fn of(
-        env: &Env,
-        (peer, request): (&PeerFacts, &RequestHead),
-        read: &FactsRead,
-        ask: &Ask,
-        asked: Asked,
-    ) -> Option<JudgeMemo> {
-        if request.method != Method::Get || !may_hold_again(read, ask) || env.edition() != read.editions.settings {
+impl FactsMemo {
+    /// The facts that were read of a plain GET; `None` where they can't be compared with those of another request.
+    fn of(env: &Env, (peer, request): (&PeerFacts, &RequestHead), read: &FactsRead) -> Option<FactsMemo> {
+        if request.method != Method::Get || !may_hold_again(read) || env.edition() != read.editions.settings {
             return None;
         }
-        let fields = fields_read(env, request, read)?;
-        let mut start = String::new();
-        let client_url = ask.client_url();
-        client_url.write_to(&mut start);
-        start.truncate(start.len() - client_url.path.len());
-        let mut key_start = Vec::new();
-        ask.begin_key(&mut key_start);
-        key_start.extend_from_slice(start.as_bytes());
-        let mut memo = JudgeMemo {
+        Some(FactsMemo {
             listener: Arc::clone(&peer.listener),
             scheme: peer.scheme,
             inside: peer.inside.clone(),
@@ -117,40 +112,33 @@ impl JudgeMemo {
             minute: read.slots.has(Slot::TIME).then(|| read.minute.unwrap_or_else(clock::minute)),
             lists: read.slots.has(Slot::LIST).then_some(read.editions.lists),
             by_path: None,
-            fields,
+            fields: fields_read(env, request, read)?,
             login: read.until.map(|until| LoginMemo {
                 until,
                 edition: read.editions.people,
                 users: read.users.as_slice().into(),
-                user: ask.user().map(Arc::clone),
             }),
-            rule: ask.rule,
-            note: ask.by_table.as_ref().map(|by_table| Arc::clone(&by_table.note)),
-            asked,
-            url_start: start.into(),
-            key_start: key_start.into(),
-            hooked: None,
-        };
+        })
+    }
+
+    /// Remembers the rules that hold for this path, where they read it. `verdict` tells facts of one kind of verdict from those of another.
+    fn remember_rules(&mut self, env: &Env, path: &str, read: &FactsRead, verdict: impl Hash) {
         if read.slots.meets(Slots::OF_PATH) {
-            let context = memo.context(&env.rule_contexts);
-            env.rule_paths.borrow_mut().remember_rules(context, &ask.url.path, &read.matched);
-            memo.by_path = Some((context, read.matched.clone()));
+            let context = self.context(&env.rule_contexts, verdict);
+            env.rule_paths.borrow_mut().remember_rules(context, path, &read.matched);
+            self.by_path = Some((context, read.matched.clone()));
         }
-        if let Some(hooks) = &read.hooks {
-            memo.hooked = Some(memo.remember_hooked(env, request, (hooks, ask, asked))?);
-        }
-        memo.covers_path(&client_url.path).then_some(memo)
     }
 
     /// A number for all facts beside the path: memos of different connections have the same one where all of these are the same.
-    fn context(&self, hasher: &impl BuildHasher) -> u64 {
+    fn context(&self, hasher: &impl BuildHasher, verdict: impl Hash) -> u64 {
         let connection = (Arc::as_ptr(&self.listener).addr(), self.scheme, &self.inside, self.edition, &self.absolute);
         let tunnel_user = self.tunnel_user.as_ref().map(identity);
         let login =
             self.login.as_ref().map(|login| (login.users.iter().map(identity).collect::<Vec<_>>(), login.edition));
         let people = (tunnel_user, login);
         let facts = (self.client, self.own_addresses, self.minute, self.lists, people, &self.fields);
-        hasher.hash_one((connection, facts, self.rule, self.not_manager, self.plain_path, self.no_query))
+        hasher.hash_one((connection, facts, verdict, self.not_manager, self.plain_path, self.no_query))
     }
 
     /// Whether the same rules of the table hold for this path, as far as that is remembered.
@@ -161,52 +149,13 @@ impl JudgeMemo {
             })
     }
 
-    /// Notes the rules of the table that hold.
-    pub fn note_rules(&self, record: &mut Record) {
-        if let Some(note) = &self.note {
-            record.note_rules(note);
-        }
-    }
-
-    /// Remembers the verdict on a request that hooks let go on, by its path; `None` where its key is too long.
-    fn remember_hooked(
-        &self,
-        env: &Env,
-        request: &RequestHead,
-        (read, ask, asked): (&HooksRead, &Ask, Asked),
-    ) -> Option<HookContext> {
-        let mut key = Vec::new();
-        ask.key_at_first(&mut key);
-        if key.len() > VERDICT_KEY_BYTES_MAX {
-            return None;
-        }
-        let context = HookContext::of(&env.rule_contexts, self.context(&env.rule_contexts), &request.fields);
-        let (is_changed, note) = (ask.by_hook.is_some(), ask.hook_note.clone());
-        let verdict = HookedVerdict { read: read.clone(), asked, key: key.into(), is_changed, note };
-        env.hooked_paths.borrow_mut().remember(context.number, &ask.client_url().path, Rc::new(verdict));
-        Some(context)
-    }
-
-    /// The verdict of hooks on a request for this path, whose other facts this memo covers; `None` where none have a say.
-    pub fn hooked(&self, env: &Env, path: &str) -> Result<Option<Rc<HookedVerdict>>, NotRemembered> {
-        let Some(context) = &self.hooked else { return Ok(None) };
-        let known = env.hooked_paths.borrow();
-        let verdict = known.find(context.number, path).filter(|verdict| verdict.holds());
-        verdict.map(|verdict| Some(Rc::clone(verdict))).ok_or(NotRemembered)
-    }
-
     /// Whether the fields that the verdict depended on are the same.
-    pub fn covers_fields(&self, env: &Env, request: &RequestHead) -> bool {
-        if let Some(context) = &self.hooked
-            && !context.covers(&env.rule_contexts, &request.fields)
-        {
-            return false;
-        }
+    fn covers_fields(&self, request: &RequestHead) -> bool {
         self.fields.iter().all(|(name, value)| only_line(request, name) == Some(value.as_deref()))
     }
 
     /// The path of a request whose fields are covered, where the verdict holds for it.
-    pub fn path_of<'a>(&self, env: &Env, peer: &PeerFacts, request: &'a RequestHead) -> Option<&'a str> {
+    fn path_of<'a>(&self, env: &Env, peer: &PeerFacts, request: &'a RequestHead) -> Option<&'a str> {
         let path = match (&request.target, &self.absolute) {
             (Target::Origin(path), None) => path,
             (Target::Absolute(url), Some((scheme, host, port)))
@@ -238,11 +187,102 @@ impl JudgeMemo {
             && (!self.plain_path || reading::is_plain(path))
             && !(self.no_query && path.contains('?'))
     }
+}
+
+impl JudgeMemo {
+    /// The memo of a plain GET that was allowed as `ask`, by the facts that were read; `None` where a request with
+    /// another path could be judged otherwise.
+    pub fn of(
+        env: &Env,
+        (peer, request): (&PeerFacts, &RequestHead),
+        read: &FactsRead,
+        ask: &Ask,
+        asked: Asked,
+    ) -> Option<JudgeMemo> {
+        let client_url = ask.client_url();
+        let is_of_one_request = ask.by_table.as_ref().is_some_and(|by_table| by_table.is_of_one_request);
+        // Else rules were asked about another path than that by which the verdict is found.
+        let is_found_by_path = client_url == &ask.url || !read.slots.meets(Slots::OF_PATH);
+        if is_of_one_request || !is_found_by_path {
+            return None;
+        }
+        let mut facts = FactsMemo::of(env, (peer, request), read)?;
+        let mut start = String::new();
+        client_url.write_to(&mut start);
+        start.truncate(start.len() - client_url.path.len());
+        let mut key_start = Vec::new();
+        ask.begin_key(&mut key_start);
+        key_start.extend_from_slice(start.as_bytes());
+        facts.remember_rules(env, &ask.url.path, read, ask.rule);
+        let mut memo = JudgeMemo {
+            facts,
+            rule: ask.rule,
+            note: ask.by_table.as_ref().map(|by_table| Arc::clone(&by_table.note)),
+            asked,
+            user: ask.user().filter(|_| read.until.is_some()).map(Arc::clone),
+            url_start: start.into(),
+            key_start: key_start.into(),
+            hooked: None,
+        };
+        if let Some(hooks) = &read.hooks {
+            memo.hooked = Some(memo.remember_hooked(env, request, (hooks, ask, asked))?);
+        }
+        memo.facts.covers_path(&client_url.path).then_some(memo)
+    }
+
+    /// Notes the rules of the table that hold.
+    pub fn note_rules(&self, record: &mut Record) {
+        if let Some(note) = &self.note {
+            record.note_rules(note);
+        }
+    }
+
+    /// Remembers the verdict on a request that hooks let go on, by its path; `None` where its key is too long.
+    fn remember_hooked(
+        &self,
+        env: &Env,
+        request: &RequestHead,
+        (read, ask, asked): (&HooksRead, &Ask, Asked),
+    ) -> Option<HookContext> {
+        let mut key = Vec::new();
+        ask.key_at_first(&mut key);
+        if key.len() > VERDICT_KEY_BYTES_MAX {
+            return None;
+        }
+        let number = self.facts.context(&env.rule_contexts, self.rule);
+        let context = HookContext::of(&env.rule_contexts, number, &request.fields);
+        let (is_changed, note) = (ask.by_hook.is_some(), ask.hook_note.clone());
+        let verdict = HookedVerdict { read: read.clone(), asked, key: key.into(), is_changed, note };
+        env.hooked_paths.borrow_mut().remember(context.number, &ask.client_url().path, Rc::new(verdict));
+        Some(context)
+    }
+
+    /// The verdict of hooks on a request for this path, whose other facts this memo covers; `None` where none have a say.
+    pub fn hooked(&self, env: &Env, path: &str) -> Result<Option<Rc<HookedVerdict>>, NotRemembered> {
+        let Some(context) = &self.hooked else { return Ok(None) };
+        let known = env.hooked_paths.borrow();
+        let verdict = known.find(context.number, path).filter(|verdict| verdict.holds());
+        verdict.map(|verdict| Some(Rc::clone(verdict))).ok_or(NotRemembered)
+    }
+
+    /// Whether the fields that the verdict depended on are the same.
+    pub fn covers_fields(&self, env: &Env, request: &RequestHead) -> bool {
+        if let Some(context) = &self.hooked
+            && !context.covers(&env.rule_contexts, &request.fields)
+        {
+            return false;
+        }
+        self.facts.covers_fields(request)
+    }
+
+    /// The path of a request whose fields are covered, where the verdict holds for it.
+    pub fn path_of<'a>(&self, env: &Env, peer: &PeerFacts, request: &'a RequestHead) -> Option<&'a str> {
+        self.facts.path_of(env, peer, request)
+    }
 
     /// The user who has logged in.
     pub fn user(&self) -> Option<&Arc<str>> {
-        let of_login = self.login.as_ref().and_then(|login| login.user.as_ref());
-        of_login.or(self.tunnel_user.as_ref()).map(|user| &user.name)
+        self.user.as_ref().or(self.facts.tunnel_user.as_ref()).map(|user| &user.name)
     }
 
     /// The rule that allowed the request.
@@ -252,7 +292,7 @@ impl JudgeMemo {
 
     /// The edition of the settings under which the request was judged.
     pub fn edition(&self) -> u64 {
-        self.edition
+        self.facts.edition
     }
 
     /// The request's cache directives.
@@ -275,6 +315,38 @@ impl JudgeMemo {
     }
 }
 
+impl RefusalMemo {
+    /// The memo of a plain GET that was refused with this page; `None` where another request with the same facts could get another one.
+    pub fn of(
+        env: &Env,
+        (peer, request): (&PeerFacts, &RequestHead),
+        read: &FactsRead,
+        page: &Page,
+    ) -> Option<RefusalMemo> {
+        if !page.is_repeatable {
+            return None;
+        }
+        let mut facts = FactsMemo::of(env, (peer, request), read)?;
+        let path = match &request.target {
+            Target::Origin(path) => path,
+            Target::Absolute(url) => &url.path,
+            Target::Authority(..) | Target::Asterisk => return None,
+        };
+        facts.remember_rules(env, path, read, "refused");
+        facts.covers_path(path).then(|| RefusalMemo { facts, page: Rc::new(page.clone().written()) })
+    }
+
+    /// Whether the fields that the refusal depended on are the same.
+    pub fn covers_fields(&self, request: &RequestHead) -> bool {
+        self.facts.covers_fields(request)
+    }
+
+    /// The page for a request whose fields are covered, where it is refused too.
+    pub fn page_for(&self, env: &Env, peer: &PeerFacts, request: &RequestHead) -> Option<&Rc<Page>> {
+        self.facts.path_of(env, peer, request).map(|_| &self.page)
+    }
+}
+
 impl LoginMemo {
     fn holds(&self, env: &Env) -> bool {
         self.edition == env.common.people.edition() && clock::instant() < self.until
@@ -290,18 +362,12 @@ fn identity(user: &Arc<User>) -> impl Hash + '_ {
 pub struct NotRemembered;
 
 /// Whether a verdict that depended on these facts holds for another request with the same facts.
-fn may_hold_again(read: &FactsRead, ask: &Ask) -> bool {
-    if ask.by_table.as_ref().is_some_and(|by_table| by_table.is_of_one_request) || read.slots.meets(Slots::WITHOUT_MEMO)
-    {
-        return false;
-    }
+fn may_hold_again(read: &FactsRead) -> bool {
     // Hooks look at the path themselves; whoever else does so (helpers, logins with a proof for each request, store rules) may decide
     // otherwise about the next request that is the same.
-    if read.has(Fact::Path) || (read.has(Fact::ByHooks) && read.hooks.is_none()) {
-        return false;
-    }
-    // Else rules were asked about another path than that by which the verdict is found.
-    ask.client_url() == &ask.url || !read.slots.meets(Slots::OF_PATH)
+    !read.slots.meets(Slots::WITHOUT_MEMO)
+        && !read.has(Fact::Path)
+        && (!read.has(Fact::ByHooks) || read.hooks.is_some())
 }
 
 /// The fields that were read, with their values; `None` where there are too many, or several lines of one.

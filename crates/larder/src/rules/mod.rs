@@ -1,5 +1,5 @@
 //! Rules: what is done with a request, decided before anything is looked up. A rule reads `Facts` and nothing else; the facts
-//! note which of them were read, and a [`JudgeMemo`] holds for a later request only where all of these are the same.
+//! note which of them were read, and a [`JudgeMemo`] or [`RefusalMemo`] holds for a later request only where all of these are the same.
 
 mod ask;
 mod by_hook;
@@ -35,7 +35,7 @@ pub use facts::{FactsRead, PeopleScene, Scene};
 pub use handing_out::{leads_to, store_rules};
 pub use hooked::{denied as denied_by_hook, may_go_on, page as page_of_hook};
 pub use judge::{TunnelFor, Verdict};
-pub use memo::{JudgeMemo, NotRemembered};
+pub use memo::{JudgeMemo, NotRemembered, RefusalMemo};
 pub use mirror::{Mirrored, REGISTRY, goes_to_origin};
 pub use need::{FoundFacts, Need};
 pub use pages::{fault_page, out_of_reach};

@@ -170,7 +170,12 @@ impl<'f, 'a> Subject<'f, 'a> {
         let answer = self.answer(rule);
         self.check_refused(note)?;
         match answer? {
-            Some(page) => Err(self.with_user(page).by_rule(note()).into()),
+            Some(page) => {
+                let has_rate =
+                    matched.iter().filter_map(|number| table.table.rule(number)).any(|it| it.does.rate.is_some());
+                let is_repeatable = page.is_repeatable && !has_rate;
+                Err(Page { is_repeatable, ..self.with_user(page).by_rule(note()) }.into())
+            }
             None => Ok(None),
         }
     }
@@ -272,6 +277,9 @@ impl<'f, 'a> Subject<'f, 'a> {
     fn denial(&self, rule: &Rule, status: u16, page: Option<&Template>) -> Page {
         let what = format!("This request is refused by a rule of this cache: {rule}.");
         let plain = Page::new(status, BY_RULE, what, "Ask the administrator of this cache.");
+        // A refusal of programs has the URL in it.
+        let is_repeatable = !self.wants_json() && page.is_none_or(Template::is_repeatable);
+        let plain = Page { is_repeatable, ..plain };
         let (kind, body) = if self.wants_json() {
             let url = self.value(rule, Placeholder::Url);
             let text = format!(
