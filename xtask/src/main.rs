@@ -18,6 +18,7 @@ mod law;
 mod load;
 mod misbehave;
 mod model;
+mod office;
 mod origins;
 mod parts;
 mod peers;
@@ -63,6 +64,8 @@ enum Chore {
     Endure(endure::Args),
     /// A script that hangs, crashes, eats memory or forks without an end, and a healthy one beside it.
     Misbehave(misbehave::Args),
+    /// An office: users, a group, a list, a limit of bandwidth, a helper and an ICAP service in one configuration.
+    Office(office::Args),
     /// Real tools through `larder run`: the same files, and the second time from the store.
     Tools(tools::Args),
     /// Real applications in Python behind Larder: Flask, FastAPI and Django's admin in a real browser, large bodies.
@@ -121,6 +124,7 @@ fn main() -> ExitCode {
         Chore::Crowd(args) => crowd::run(&args),
         Chore::Misbehave(args) => misbehave::run(&args),
         Chore::Model(args) => model::run(&args),
+        Chore::Office(args) => office::run(&args),
         Chore::Origins(args) => origins::run(&args),
         Chore::Products(args) => products::run(&args),
         Chore::Parts(args) => parts::run(&args),

@@ -235,6 +235,25 @@ pub fn cookie_of(client: u32) -> String {
     format!("id={client:x}")
 }
 
+/// The credentials of a robot at a forward proxy: user `robotN`, password `cacheoff-N` (RFC 7617).
+pub fn proxy_login_of(client: u32) -> String {
+    let mut value = "Basic ".to_owned();
+    base64(format!("robot{client}:cacheoff-{client}").as_bytes(), &mut value);
+    value
+}
+
+/// Appends bytes in Base64 (RFC 4648 section 4).
+fn base64(bytes: &[u8], out: &mut String) {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for three in bytes.chunks(3) {
+        let bits = three.iter().fold(0, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
+        for letter in 0..4 {
+            let place = (bits >> (18 - 6 * letter) & 63) as usize;
+            out.push(if letter <= three.len() { char::from(LETTERS[place]) } else { '=' });
+        }
+    }
+}
+
 /// The client whose own body a request with this `Cookie` gets: 0 for the body that is everybody's.
 pub fn user_of(cookie: Option<&[u8]>) -> u64 {
     let number = cookie.and_then(|cookie| unhex(cookie.strip_prefix(b"id=")?));
@@ -268,6 +287,17 @@ pub fn field(name: &str, value: &[u8], out: &mut Vec<u8>) {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_login_is_the_one_that_any_other_program_would_send() {
+        // As `printf 'robot7:cacheoff-7' | base64` has it; RFC 4648 section 10 for the three lengths.
+        assert_eq!(proxy_login_of(7), "Basic cm9ib3Q3OmNhY2hlb2ZmLTc=");
+        for (bytes, text) in [("f", "Zg=="), ("fo", "Zm8="), ("foobar", "Zm9vYmFy")] {
+            let mut out = String::new();
+            base64(bytes.as_bytes(), &mut out);
+            assert_eq!(out, text);
+        }
+    }
 
     proptest! {
         #[test]

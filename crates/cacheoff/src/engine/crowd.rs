@@ -214,6 +214,7 @@ impl Crowd {
     fn replayed(&mut self, settings: &Settings, wake: &Wake, (name, repeat): (Name, bool)) -> Wish {
         let mut wish = Wish { intended: wake.at, ..Wish::of(name, settings.law.facts(&name), repeat) };
         wish.client.number = self.robots[wake.robot as usize].number;
+        wish.client.at_proxy = settings.robots.proxy_login;
         self.pending.expect(name.fingerprint());
         wish
     }
@@ -228,7 +229,7 @@ impl Crowd {
         let mut wish = Wish::draw(law, robots, drawn, multipliers.special, &mut robot.stream);
         wish.intended = wake.at;
         wish.variant = u8::from(robot.accepts_gzip);
-        wish.client.number = number;
+        (wish.client.number, wish.client.at_proxy) = (number, robots.proxy_login);
         robot.debt += (wish.children.len() + wish.parts.len()) as u64;
         if settings.freeze_after.is_some() && !wish.repeat && wish.kind == Kindred::Basic {
             let kept = wish.children.iter().filter(|child| law.facts(child).cachable).count() as u64;

@@ -98,6 +98,7 @@ mod tests {
             size: Distribution::Constant(100.0),
             size_bytes_max: 1_000,
             cachable: 1.0,
+            refused: crate::object::Refused::default(),
             endings: Vec::new(),
             embeds: None,
             life,

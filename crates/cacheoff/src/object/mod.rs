@@ -53,6 +53,8 @@ pub struct Content {
     pub size_bytes_max: u64,
     /// Share of the objects that a store may keep.
     pub cachable: f64,
+    /// How the cache refuses its objects, if it must.
+    pub refused: Refused,
     /// Endings of its URLs with their shares.
     pub endings: Vec<(String, f64)>,
     /// The objects that pages of this type embed.
@@ -75,6 +77,28 @@ impl Content {
     pub fn lifetime_s(&self) -> Option<(u64, u64)> {
         let lifetime = Lifetime::of(&self.cache_control)?;
         Some((lifetime.fresh_s, lifetime.behind_s.max(lifetime.on_error_s)))
+    }
+}
+
+/// Objects that the rules of a cache refuse to some robots, or to all.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Refused {
+    /// The status; 0 where they are refused to nobody.
+    pub status: u16,
+    /// The share of the robots to whom they are refused: of each hundred numbers the first so many.
+    pub robots: f64,
+}
+
+impl Default for Refused {
+    fn default() -> Self {
+        Self { status: 0, robots: 1.0 }
+    }
+}
+
+impl Refused {
+    /// The status for the robot with this number, where they are refused to it.
+    pub fn to(self, robot: u32) -> Option<u16> {
+        (self.status != 0 && f64::from(robot % 100) < self.robots * 100.0 - 1e-9).then_some(self.status)
     }
 }
 

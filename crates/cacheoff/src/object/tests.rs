@@ -8,6 +8,7 @@ fn law() -> Law {
         size,
         size_bytes_max: 1 << 40,
         cachable,
+        refused: Refused::default(),
         endings: vec![(".gif".into(), 0.6), (".png".into(), 0.4)],
         embeds: None,
         life: Life::Static,

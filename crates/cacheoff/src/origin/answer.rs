@@ -340,6 +340,7 @@ mod tests {
             size: Distribution::Constant(1_000.0),
             size_bytes_max: 1_000,
             cachable: 1.0,
+            refused: crate::object::Refused::default(),
             endings: vec![(".bin".into(), 1.0)],
             embeds: None,
             life: Life::Static,

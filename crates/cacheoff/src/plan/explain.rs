@@ -131,6 +131,9 @@ fn who(workload: &Workload, plan: &Plan) -> Vec<String> {
         format!("{}{tls}, {limit} per robot, {kept}", robots.protocol.as_str().to_uppercase()),
     ];
     lines.extend(link(&workload.client_link).map(|link| format!("between robots and cache: {link}")));
+    if robots.proxy_login {
+        lines.push("each robot logs in at the proxy as a user of its own".to_owned());
+    }
     if robots.abort > 0.0 {
         lines.push(format!("{} of the replies are not read to the end", share(robots.abort)));
     }
@@ -173,8 +176,13 @@ fn of_content(workload: &Workload, content: &Content, real: f64) -> String {
         Some(Distribution::Constant(length)) => format!("changes each {}", time(length)),
         Some(length) => format!("changes after {} on average", time(length.mean())),
     };
+    let refused = match (content.refused.status, content.refused.robots) {
+        (0, _) => String::new(),
+        (status, 1.0..) => format!(", which the cache must refuse with {status}"),
+        (status, robots) => format!(", which the cache must refuse with {status} to {} of the robots", share(robots)),
+    };
     let (size, kept) = (bytes(content.size_mean()), share(content.cachable));
-    format!("{:<6} {}: {size} on average, {kept} cachable, {changes}{embeds}", share(real), content.name)
+    format!("{:<6} {}: {size} on average, {kept} cachable, {changes}{embeds}{refused}", share(real), content.name)
 }
 
 fn again(workload: &Workload, plan: &Plan) -> Vec<String> {

@@ -326,7 +326,7 @@ impl Ask {
         job.started = desk.now;
         self.state = match desk.route.tunnels() {
             true => {
-                write_connect(desk.route, job.wish.name.server, &mut job.out);
+                write_connect(desk.route, &job.wish, &mut job.out);
                 State::Tunnelling(job)
             }
             false => State::Shaking(desk.now, job),
@@ -744,7 +744,7 @@ impl Job {
             asked: self.asked,
             purged: self.purged,
             now: unix,
-            expected: bench.settings.expected,
+            expected: bench.settings.expected.or_else(|| self.wish.refused(bench.law)),
             delay_s_max: bench.settings.delay_s_max,
         }
     }

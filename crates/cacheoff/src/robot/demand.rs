@@ -56,6 +56,8 @@ pub struct Client {
     pub cookie: bool,
     /// Whether it shows that it is logged in.
     pub logged_in: bool,
+    /// Whether it logs in at the proxy.
+    pub at_proxy: bool,
 }
 
 /// The kind of a request for an object.
@@ -316,6 +318,11 @@ impl Wish {
             true => u64::from(self.client.number) + 1,
             false => 0,
         }
+    }
+
+    /// The status with which the cache must refuse it to this robot, where it must.
+    pub fn refused(&self, law: &Law) -> Option<u16> {
+        law.content(&self.name).refused.to(self.client.number)
     }
 
     /// Whether an ideal cache answers it: a basic request for an object that is the same for all clients, was asked for

@@ -22,6 +22,7 @@ fn law(life: Life, cache_control: &str) -> Law {
         size: Distribution::Constant(SIZE as f64),
         size_bytes_max: SIZE,
         cachable: 1.0,
+        refused: crate::object::Refused::default(),
         endings: Vec::new(),
         embeds: None,
         life,

@@ -88,6 +88,8 @@ pub struct RobotSettings {
     pub cookie: f64,
     /// Share of the requests of a user who is logged in.
     pub logged_in: f64,
+    /// Whether each logs in at the proxy.
+    pub proxy_login: bool,
     /// The status that the cache must give by itself, if it must.
     pub expected: Option<u16>,
     /// Share of the robots that accept compressed variants.
@@ -144,6 +146,7 @@ impl Default for RobotSettings {
             read_bytes_per_s: 0,
             cookie: 0.0,
             logged_in: 0.0,
+            proxy_login: false,
             expected: None,
             accepts_gzip: 0.0,
             delay_s_max: 1,

@@ -4,7 +4,7 @@ use super::{Kindred, Route, Wish, server_name};
 use crate::ledger::Mode;
 use crate::object::{Body, Law};
 use crate::random::Seal;
-use crate::wire::{Burden, ECHO, Tag, Xact, cookie_of, decimal, field};
+use crate::wire::{Burden, ECHO, Tag, Xact, cookie_of, decimal, field, proxy_login_of};
 use larder_wire::Version;
 use larder_wire::date::{Stamp, format_date};
 use std::io::Write;
@@ -49,7 +49,10 @@ pub fn write_request(
     out.extend_from_slice(b": ");
     xact.write(Burden { cookie: digest(&cookie), authorization: digest(&authorization), body_bytes }, out);
     out.extend_from_slice(b"\r\n");
-    for (name, value) in [("Cookie", cookie), ("Authorization", authorization)] {
+    // Through a tunnel the CONNECT has it.
+    let at_proxy = wish.client.at_proxy && route.mode == Mode::Forward && !route.tls;
+    let login = at_proxy.then(|| proxy_login_of(wish.client.number));
+    for (name, value) in [("Cookie", cookie), ("Authorization", authorization), ("Proxy-Authorization", login)] {
         if let Some(value) = value {
             field(name, value.as_bytes(), out);
         }
@@ -76,9 +79,13 @@ fn write_server(route: &Route, server: u32, out: &mut Vec<u8>) {
 }
 
 /// Writes the request for a tunnel to the origin of a server (RFC 9110 section 9.3.6).
-pub fn write_connect(route: &Route, server: u32, out: &mut Vec<u8>) {
-    let end = route.end(server);
-    let _ = write!(out, "CONNECT {end} HTTP/1.1\r\nHost: {end}\r\n\r\n");
+pub fn write_connect(route: &Route, wish: &Wish, out: &mut Vec<u8>) {
+    let end = route.end(wish.name.server);
+    let _ = write!(out, "CONNECT {end} HTTP/1.1\r\nHost: {end}\r\n");
+    if wish.client.at_proxy {
+        field("Proxy-Authorization", proxy_login_of(wish.client.number).as_bytes(), out);
+    }
+    out.extend_from_slice(b"\r\n");
 }
 
 fn special(law: &Law, wish: &Wish, xact: Xact, now: u64, out: &mut Vec<u8>) {

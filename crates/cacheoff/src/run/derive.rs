@@ -217,6 +217,7 @@ fn content(content: &workload::Content) -> Content {
         size: content.size,
         size_bytes_max: content.size_bytes_max,
         cachable: content.cachable,
+        refused: content.refused,
         endings: content.endings.clone(),
         embeds: content
             .embeds
@@ -313,6 +314,7 @@ fn robots(workload: &Workload, count: u32, mode: Mode) -> RobotSettings {
         read_bytes_per_s: given.read_bytes_per_s,
         cookie: requests.cookie,
         logged_in: requests.logged_in,
+        proxy_login: given.proxy_login,
         expected: (requests.expected_status != 0).then_some(requests.expected_status),
         accepts_gzip: requests.accept_gzip,
         delay_s_max: delay_s_max(workload),
@@ -399,6 +401,7 @@ mod tests {
             size: Distribution::Constant(1.0),
             size_bytes_max: 1,
             cachable: 1.0,
+            refused: crate::object::Refused::default(),
             endings: Vec::new(),
             embeds: None,
             life: Life::Static,

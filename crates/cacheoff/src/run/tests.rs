@@ -133,6 +133,7 @@ pub(super) fn order(address: Option<SocketAddr>, lie: Lie) -> Order {
         size: Distribution::Uniform(600.0, 9000.0),
         size_bytes_max: 9000,
         cachable: 0.8,
+        refused: crate::object::Refused::default(),
         endings: Vec::new(),
         embeds: None,
         life: if lie == Lie::Stale { changes } else { Life::Static },

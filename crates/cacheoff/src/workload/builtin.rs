@@ -37,6 +37,7 @@ pub static BUILTIN: &[Builtin] = builtin!(
     "cms",
     "flash",
     "live",
+    "office",
     "faults",
     "replay"
 );

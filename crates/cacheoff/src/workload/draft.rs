@@ -124,6 +124,7 @@ impl ContentDraft {
             size: Distribution::Constant(0.0),
             size_bytes_max: SIZE_BYTES_MAX,
             cachable: 1.0,
+            refused: crate::object::Refused::default(),
             endings: Vec::new(),
             embeds: None,
             life,
@@ -161,6 +162,7 @@ impl Workload {
                 read_bytes_per_s: 0,
                 per_address: 1,
                 together: false,
+                proxy_login: false,
             },
             requests: no_requests(),
             interest: Interest {

@@ -26,6 +26,7 @@ pub use scale::Scaled;
 pub use units::parse_size;
 
 use crate::distribution::Distribution;
+use crate::object::Refused;
 use std::time::Duration;
 
 /// A workload.
@@ -92,6 +93,8 @@ pub struct Robots {
     pub per_address: u32,
     /// All robots start in the same second, and again at each phase.
     pub together: bool,
+    /// Each logs in at the proxy as a user of its own.
+    pub proxy_login: bool,
 }
 
 /// When a robot sends its next request.
@@ -367,6 +370,8 @@ pub struct Content {
     pub size_bytes_max: u64,
     /// Share of the objects that a store may keep.
     pub cachable: f64,
+    /// How the cache refuses its objects, if it must.
+    pub refused: Refused,
     /// Endings of its URLs with their shares.
     pub endings: Vec<(String, f64)>,
     /// The objects that a page of this type embeds.

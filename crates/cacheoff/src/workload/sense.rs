@@ -46,6 +46,10 @@ fn contents(workload: &Workload, found: &mut Vec<Trouble>) {
             found.push(trouble(&format!("{at}.embeds_of"), message, "only pages may embed, and no pages"));
         }
     }
+    for content in contents.iter().filter(|content| content.refused.status != 0 && content.cachable > 0.0) {
+        let message = format!("content.{}: a store would keep what the cache refuses", content.name);
+        found.push(trouble(&format!("content.{}.cachable", content.name), message, "write cachable = \"0%\""));
+    }
     let declared: f64 = contents.iter().map(|content| content.share).sum();
     let first = format!("content.{}.share", contents[0].name);
     sum_is_one(declared, &first, "the shares of the contents", found);

@@ -100,6 +100,11 @@ pub(super) static KNOBS: &[Knob<Workload>] = &[
     Whole::new("robot.per_address", Field::Few(|w| &mut w.robots.per_address), "Robots that share a source address.")
         .between(1.0, 1e6),
     Whole::new(
+        "robot.proxy_login",
+        Field::Flag(|w| &mut w.robots.proxy_login),
+        "Robots log in at a forward proxy, each as a user of its own (`Proxy-Authorization: Basic`): the robot with number N as `robotN` with the password `cacheoff-N`. Numbers begin at 0.",
+    ),
+    Whole::new(
         "robot.together",
         Field::Flag(|w| &mut w.robots.together),
         "All robots begin in the same instant, not spread over their first gap.",
@@ -418,6 +423,15 @@ pub(super) static CONTENT: &[Knob<ContentDraft>] = &[
             variants.map(|variants| c.content.variants = variants).is_some()
         },
     }, "Variants of an object; with more than one, replies say `Vary: Accept-Encoding`."),
+    OfContent::new("refused", Field::Word {
+        form: "HTTP status from 400 to 599, or 0 for objects that the cache gives",
+        read: |c| c.content.refused.status.to_string(),
+        write: |c, text| {
+            let status = text.parse().ok().filter(|status| *status == 0 || (400..600).contains(status));
+            status.map(|status| c.content.refused.status = status).is_some()
+        },
+    }, "The status with which the cache itself must refuse objects of this type, which its rules know by the endings of their URLs. Whatever else comes is the error `wrong-status`. Such a type is `cachable = \"0%\"`: no hit is offered on what some may not have."),
+    OfContent::new("refused_robots", Field::Share(|c| &mut c.content.refused.robots), "Share of the robots to whom they are refused: of each hundred numbers the first so many. The others must get them."),
     OfContent::new("etag", Field::Flag(|c| &mut c.content.etag), "Replies carry a strong `ETag`."),
     OfContent::new("personal", Field::Flag(|c| &mut c.content.personal), "Each client that shows a cookie gets a body of its own: with `Vary: Cookie`, or with `Set-Cookie` where `cache_control` says `private`. No hit is offered on it."),
     OfContent::new("cache_control", Field::Text(|c| &mut c.content.cache_control), "`Cache-Control` of what a store may keep."),
