@@ -6,7 +6,7 @@ mod spread;
 
 use crate::contest::{Discipline, EntrySpec, Event, Heat, Plan, Players, Post, contest};
 use crate::engine::Partner;
-use crate::ledger::{Class, Interval, Ledger, MissCause, Mode, Outcome, Side, Target, Trouble};
+use crate::ledger::{Class, Ledger, MissCause, Mode, Outcome, Target, Trouble};
 use crate::robot::Route;
 use crate::run::command::{facts, heat, read};
 use crate::run::{Row, Wanted, derive, logged, route, rows};
@@ -347,13 +347,6 @@ fn seed_of_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs())
 }
 
-/// Mean seconds that the link of the robots adds to a reply: a round trip, and that of each new connection.
-fn near_s(whole: &Interval, workload: &Workload) -> f64 {
-    let opened = whole.connections.get(&Side::Client).map_or(0, |client| client.opened);
-    let rounds = 1.0 + opened as f64 / whole.sent.max(1) as f64;
-    2.0 * workload.client_link.delay.as_secs_f64() * rounds
-}
-
 /// Hits and misses through a cache, and whether they are what they should be.
 fn through(ledger: &Ledger, workload: &Workload, text: &mut String) -> bool {
     let (whole, _) = logged(ledger);
@@ -366,7 +359,8 @@ fn through(ledger: &Ledger, workload: &Workload, text: &mut String) -> bool {
     let (offered, hits, classed) = (of(basic.offered), of(basic.hits), of(classed));
     let gap = offered - hits - classed;
     let think = whole.origin.think.mean().unwrap_or(0.0) / 1e6;
-    let served = whole.origin.service.mean().unwrap_or(0.0) / 1e6 + near_s(&whole, workload);
+    let links = whole.service.alone_links.mean().unwrap_or(0.0) / 1e6;
+    let served = whole.origin.service.mean().unwrap_or(0.0) / 1e6 + links;
     let miss = whole.service.alone.mean().unwrap_or(0.0) / 1e6;
     // Robots that wait for their replies ask as fast as the cache can: then a miss waits for others.
     let delayed = workload.robots.pace.rate_per_s().is_some() && served > DELAY_S_MIN;

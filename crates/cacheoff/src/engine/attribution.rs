@@ -94,6 +94,7 @@ impl Moment<'_> {
             offered: wish.offered(),
             served,
             aborted: job.aborted,
+            across: job.across(),
             behind: job.company.behind,
             head_bytes: report.head_bytes,
             body_bytes: verdict.body_bytes,

@@ -240,6 +240,7 @@ impl<'a> Stage<'a> {
             offered: wish.offered(),
             served,
             aborted: wish.abort_at.is_some_and(|at| at < size),
+            across: Duration::ZERO,
             behind,
             head_bytes: 0,
             body_bytes: size,

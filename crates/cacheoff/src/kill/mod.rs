@@ -413,6 +413,7 @@ fn reply(served: Served, path: &str, took: Duration) -> Reply {
         offered: path.starts_with("/old"),
         served,
         aborted: false,
+        across: Duration::ZERO,
         behind: false,
         head_bytes: 0,
         body_bytes: origin::OBJECT_BYTES as u64,

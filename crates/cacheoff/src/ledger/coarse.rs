@@ -127,6 +127,7 @@ mod tests {
                 body_bytes: (-rng.unit().max(1e-9).ln() * 12_000.0) as u64,
                 response,
                 service: response,
+                across: Duration::ZERO,
                 behind: false,
                 first_byte: response / 2,
                 wait: Duration::ZERO,

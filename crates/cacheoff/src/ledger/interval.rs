@@ -153,11 +153,12 @@ impl Interval {
             change(&mut figures.response);
             figures.size = Histogram::NONE;
         }
-        let Service { all, hit, collapsed, miss, alone } = &mut self.service;
+        let Service { all, hit, collapsed, miss, alone, alone_links } = &mut self.service;
         let Self { first_byte, wait, connect, handshake, lateness, origin, .. } = self;
         let OriginFigures { think, service, .. } = origin;
-        let others = [all, hit, collapsed, miss, alone, first_byte, wait, connect, handshake, lateness, think, service];
-        others.into_iter().for_each(change);
+        let times = [all, hit, collapsed, miss, alone, alone_links, think, service];
+        let others = [first_byte, wait, connect, handshake, lateness];
+        times.into_iter().chain(others).for_each(change);
     }
 
     /// Figures of a class; empty ones where nothing was observed.
@@ -345,6 +346,9 @@ pub struct Service {
     /// Of those, the ones that nobody was asking for when they were sent: no cache has a reason to hold them back.
     #[serde(skip_serializing_if = "Histogram::is_empty")]
     pub alone: Histogram,
+    /// Of the times of those, what the modelled link between robot and cache took.
+    #[serde(skip_serializing_if = "Histogram::is_empty")]
+    pub alone_links: Histogram,
 }
 
 impl Service {
@@ -358,6 +362,7 @@ impl Service {
         self.collapsed.merge(&other.collapsed);
         self.miss.merge(&other.miss);
         self.alone.merge(&other.alone);
+        self.alone_links.merge(&other.alone_links);
     }
 }
 

@@ -32,6 +32,8 @@ pub struct Reply {
     pub response: Duration,
     /// From the first byte sent to the last byte.
     pub service: Duration,
+    /// Of that, what the modelled link between robot and cache took: until all of the request was there, and its last byte back.
+    pub across: Duration,
     /// Whether somebody else was asking for the same object when it was sent.
     pub behind: bool,
     /// From the first byte sent to the first byte received.
@@ -59,7 +61,7 @@ pub struct Recorder {
     named: [ClassTally; NAMED],
     contents: Vec<ClassTally>,
     statuses: Vec<(u16, ClassTally)>,
-    service: [Tally; 5],
+    service: [Tally; 6],
     first_byte: Tally,
     wait: Tally,
     connect: Tally,
@@ -170,6 +172,9 @@ impl Recorder {
         self.service[service].add(micros(reply.service));
         if missed && !reply.behind {
             self.service[3].add(micros(reply.service));
+            if !reply.across.is_zero() {
+                self.service[5].add(micros(reply.across));
+            }
         }
     }
 
@@ -253,8 +258,8 @@ impl Recorder {
         for (status, tally) in &mut self.statuses {
             tally.give(Class::Status(*status), &mut interval);
         }
-        let [all, hit, miss, alone, collapsed] = self.service.each_mut().map(Tally::take);
-        interval.service = Service { all, hit, collapsed, miss, alone };
+        let [all, hit, miss, alone, collapsed, alone_links] = self.service.each_mut().map(Tally::take);
+        interval.service = Service { all, hit, collapsed, miss, alone, alone_links };
         interval.first_byte = self.first_byte.take();
         interval.wait = self.wait.take();
         interval.connect = self.connect.take();

@@ -13,6 +13,7 @@ fn reply() -> Reply {
         offered: true,
         served: Served::Hit,
         aborted: false,
+        across: Duration::ZERO,
         behind: false,
         head_bytes: 300,
         body_bytes: 1_000,

@@ -287,6 +287,7 @@ impl<'o> Play<'o> {
             body_bytes: job.body.len() as u64,
             response: now.saturating_duration_since(job.due),
             service: now.saturating_duration_since(sent),
+            across: Duration::ZERO,
             behind: false,
             first_byte: first.saturating_duration_since(sent),
             wait: sent.saturating_duration_since(job.due),

@@ -74,6 +74,8 @@ pub struct Job {
     pub started: Duration,
     /// When all of it had crossed the link of the robot.
     pub sent: Duration,
+    /// How long the link of the robot took: for the request, and for the last bytes that came.
+    link: (Duration, Duration),
     /// When it was taken out of the queue.
     pub taken: Duration,
     first_byte: Option<Duration>,
@@ -424,7 +426,7 @@ impl Ask {
             Some(lanes) => {
                 let leaves = desk.now.max(lanes.2);
                 let last = lanes.0.send(leaves, job.out.len() as u64).last().map_or(leaves, |last| last.at);
-                job.sent = last;
+                (job.sent, job.link.0) = (last, last.saturating_sub(desk.now));
                 State::Leaving(last, job)
             }
         };
@@ -520,6 +522,7 @@ impl Ask {
         loop {
             if let Some(len) = len.take() {
                 let at = self.crossed(len, desk.now);
+                job.link.1 = at.saturating_sub(desk.now);
                 job.first_byte.get_or_insert(at);
                 match self.take(&mut job, len, desk) {
                     // The rest is left to the one who sends it.
@@ -701,6 +704,7 @@ impl Job {
             purged: None,
             started: now,
             sent: now,
+            link: (Duration::ZERO, Duration::ZERO),
             taken: now,
             first_byte: None,
             asked: 0,
@@ -714,6 +718,11 @@ impl Job {
             aborted: false,
             retrial: None,
         })
+    }
+
+    /// How long the link of the robot took, with its handshake, its window and what was lost on it.
+    pub fn across(&self) -> Duration {
+        self.link.0 + self.link.1
     }
 
     /// Whether a body that was held back may be sent now.

@@ -94,6 +94,7 @@ fn request(recorder: &mut Recorder, entry: Invented, draw: &mut Draw) {
         offered,
         served: if hit { Served::Hit } else { Served::Miss },
         aborted: false,
+        across: Duration::ZERO,
         behind: false,
         head_bytes: 290,
         body_bytes,
