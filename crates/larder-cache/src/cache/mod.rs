@@ -31,6 +31,7 @@ mod fill;
 mod glance;
 mod object;
 mod passes;
+mod patience;
 mod peek;
 mod purge;
 mod spool;
@@ -45,7 +46,7 @@ pub use glance::Glance;
 pub use peek::{Peek, StoredVariant};
 pub use purge::{Purged, Purging};
 pub use tier::Load;
-pub use writer::Writer;
+pub use writer::{Admitted, Writer};
 
 /// Settings of a cache. All sizes are in bytes.
 #[derive(Clone, Debug)]
@@ -592,9 +593,9 @@ impl Cache {
         self.make_room();
     }
 
-    /// Remembers that a body was too long to be kept to its end.
-    fn note_too_long(&self, entry: &Entry) {
-        self.fates.set(self.index.hash_of(entry.key().text()), Fate::TooLong);
+    /// Remembers why a body was not kept to its end.
+    fn note_passed(&self, entry: &Entry, why: Fate) {
+        self.fates.set(self.index.hash_of(entry.key().text()), why);
     }
 
     /// Takes an entry out of the index, wherever it stands in it.
