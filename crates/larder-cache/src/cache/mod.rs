@@ -67,6 +67,8 @@ pub struct Settings {
     pub pass_seconds: u64,
     /// The rules of RFC 9111 that leave a choice.
     pub policy: policy::Settings,
+    /// Whether bodies pass by a disk that is behind; else they wait for it.
+    pub pass_by_disk: bool,
     /// Seed of the index, against chosen collisions.
     pub seed: u64,
 }
@@ -82,6 +84,7 @@ impl Default for Settings {
             variants_max: 64,
             pass_seconds: 120,
             policy: policy::Settings::default(),
+            pass_by_disk: true,
             seed: 0,
         }
     }

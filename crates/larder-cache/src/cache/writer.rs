@@ -7,6 +7,7 @@ use super::{Cache, Fate};
 use crate::entry::{Contact, DiskLocation, Failure, FailureKind, Limits, PinnedEntry, ReuseReason, Room, Watch};
 use crate::head::StoredHead;
 use crate::key::Key;
+use crate::policy::NotStored;
 use crate::store::INLINE_BYTES_MAX;
 use bytes::Bytes;
 use larder_wire::Fields;
@@ -113,6 +114,11 @@ impl Writer {
         length <= self.cache.object_bytes_max(false) || (self.admits() && length <= self.cache.object_bytes_max(true))
     }
 
+    /// Why [`Writer::takes`] did not.
+    pub fn why_not_taken(&self) -> NotStored {
+        if self.admitted == Some(Admitted::Behind) { NotStored::DiskBehind } else { NotStored::TooLong }
+    }
+
     /// Whether it goes to disk, where that was asked and there is one.
     pub fn admitted(&self) -> Option<Admitted> {
         self.admitted.filter(|_| self.cache.disk().is_some())
@@ -122,10 +128,10 @@ impl Writer {
     fn admits(&mut self) -> bool {
         let (cache, entry) = (&self.cache, &self.entry);
         let admitted = *self.admitted.get_or_insert_with(|| match cache.disk() {
-            Some(store) if store.admits(entry.id_hash) => match store.takes_body(entry.key().text()) {
-                true => Admitted::Yes,
-                false => Admitted::Behind,
-            },
+            Some(store) if store.admits(entry.id_hash) => {
+                let takes = !cache.settings.pass_by_disk || store.takes_body(entry.key().text());
+                if takes { Admitted::Yes } else { Admitted::Behind }
+            }
             _ => Admitted::NotYet,
         });
         admitted == Admitted::Yes
@@ -210,7 +216,7 @@ impl Writer {
             self.patience.goes_on(store);
             return Poll::Ready(());
         }
-        if self.patience.waits(store, cx) {
+        if !self.cache.settings.pass_by_disk || self.patience.waits(store, cx) {
             return Poll::Pending;
         }
         self.pass_by_disk();

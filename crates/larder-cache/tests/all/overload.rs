@@ -128,6 +128,25 @@ fn misses_pass_by_a_disk_that_is_behind_and_none_waits() {
     assert_eq!((stats.folders_behind, stats.passed_by), (0, passed), "it has caught up, and takes all that comes");
 }
 
+/// A cache that is there to store waits for its disk.
+#[test]
+fn none_passes_by_where_that_is_not_wanted() {
+    let mut lab = Lab::new(Settings { pass_by_disk: false, ..Settings::default() });
+    let mut waits = 0;
+    for second in 0..10 {
+        for tick in 0..10 {
+            for number in 0..6 {
+                let (waited, admitted) = lab.fetch(&format!("http://a.example/{second}/{tick}/{number}"));
+                waits += usize::from(waited);
+                assert_eq!(admitted, Some(Admitted::Yes));
+            }
+            lab.tick();
+        }
+    }
+    assert!(waits > 100, "{waits}");
+    assert_eq!(lab.store.stats().passed_by, 0);
+}
+
 /// Another one in its place would be the answer again once memory has let go of the new one.
 #[test]
 fn an_answer_that_passes_by_takes_the_older_one_off_the_disk() {

@@ -9,10 +9,12 @@ pub struct Overload {
     pub origin_delay: Duration,
     /// How late a worker may come to its work.
     pub worker_delay: Duration,
+    /// Whether answers pass by a disk that is behind; else they wait for it.
+    pub pass_by_disk: bool,
 }
 
 impl Default for Overload {
     fn default() -> Overload {
-        Overload { origin_delay: Duration::from_secs(3), worker_delay: Duration::from_millis(50) }
+        Overload { origin_delay: Duration::from_secs(3), worker_delay: Duration::from_millis(50), pass_by_disk: true }
     }
 }

@@ -16,7 +16,7 @@ use crate::rules::{self, Ask, Route};
 use crate::upstream::{BodySource, OutgoingBody, UpstreamFault};
 use ask::OriginAnswer;
 use checked::{AskedFile, Checked};
-use larder_cache::cache::{Admitted, Fill, Writer};
+use larder_cache::cache::{Fill, Writer};
 use larder_cache::entry::{Failure, FailureKind, PinnedEntry, ReuseReason};
 use larder_cache::head::StoredHead;
 use larder_cache::policy::{self, Asked, FreshnessFacts, HeadSays, HookTerms, NotStored, Storable, Terms, Times};
@@ -700,8 +700,7 @@ fn publish(
     };
     match storable {
         Storable::Yes(_) if too_long => {
-            let is_behind = fetch.writer.admitted() == Some(Admitted::Behind);
-            let why = if is_behind { NotStored::DiskBehind } else { NotStored::TooLong };
+            let why = fetch.writer.why_not_taken();
             pass(&mut fetch, head, declared, why, times);
         }
         Storable::Yes(terms) if head.status == 206 => match part::whole_of(&head) {
