@@ -122,7 +122,7 @@ impl Fill {
         let Some(spool) = &mut self.spool else { return pace };
         if pace.is_ready() {
             self.patience.goes_on(spool.store());
-        } else if cache.settings().pass_by_disk && !self.patience.waits(spool.store(), cx) {
+        } else if cache.settings().pass_by_disk && !self.patience.waits(spool.store(), spool.key().text(), cx) {
             spool.store().pass_by(spool.key().text());
             spool.give_up();
             return Poll::Ready(Pace::OfReaders);

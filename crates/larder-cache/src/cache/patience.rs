@@ -3,9 +3,18 @@
 use crate::store::Store;
 use std::task::Context;
 
-/// A body waits for so long in all, and for a quarter of the time since its first wait: the disk makes it a third slower at most.
-const WAIT_MILLIS: u64 = 500;
-const WAIT_SHARE: u64 = 4;
+/// How long a body waits: so many milliseconds in all, and so many quarters of the time since its first wait.
+#[derive(Clone, Copy)]
+struct Allowed {
+    millis: u64,
+    quarters: u64,
+}
+
+/// The disk is behind, or does nothing: it makes a body a third slower at most.
+const PRESSED: Allowed = Allowed { millis: 500, quarters: 1 };
+
+/// The disk gets on, and is slower than the origin of this one body, which is worth to be stored: it makes it four times slower at most.
+const USUAL: Allowed = Allowed { millis: 2_000, quarters: 3 };
 
 /// The waits of one body for the disk, in milliseconds of [`Store::watched_at`].
 #[derive(Debug, Default)]
@@ -17,8 +26,9 @@ pub(super) struct Patience {
 
 impl Patience {
     /// There is no room: whether it goes on waiting, and is woken to ask again.
-    pub(super) fn waits(&mut self, store: &Store, cx: &Context<'_>) -> bool {
-        if !self.waits_at(store.watched_at()) {
+    pub(super) fn waits(&mut self, store: &Store, key: &[u8], cx: &Context<'_>) -> bool {
+        let allowed = if store.is_behind(key) || store.is_stalled(key) { PRESSED } else { USUAL };
+        if !self.waits_at(store.watched_at(), allowed) {
             return false;
         }
         store.wake_at_watch(cx);
@@ -32,10 +42,10 @@ impl Patience {
         }
     }
 
-    fn waits_at(&mut self, now: u64) -> bool {
+    fn waits_at(&mut self, now: u64, allowed: Allowed) -> bool {
         let (first, since) = (*self.first.get_or_insert(now), *self.since.get_or_insert(now));
         let waited = self.waited + now.saturating_sub(since);
-        waited <= WAIT_MILLIS + now.saturating_sub(first) / WAIT_SHARE
+        waited <= allowed.millis + now.saturating_sub(first) / 4 * allowed.quarters
     }
 }
 
@@ -46,8 +56,9 @@ mod tests {
     #[test]
     fn one_long_wait_ends() {
         let mut patience = Patience::default();
-        assert!(patience.waits_at(10_000) && patience.waits_at(10_600));
-        assert!(!patience.waits_at(10_700), "700 ms are more than 500 ms and a quarter");
+        assert!(patience.waits_at(10_000, PRESSED) && patience.waits_at(10_600, PRESSED));
+        assert!(!patience.waits_at(10_700, PRESSED), "700 ms are more than 500 ms and a quarter");
+        assert!(patience.waits_at(17_900, USUAL) && !patience.waits_at(18_100, USUAL));
     }
 
     #[test]
@@ -55,14 +66,14 @@ mod tests {
         let mut patience = Patience::default();
         for second in 0..1_000 {
             let begins = second * 1_000;
-            assert!(patience.waits_at(begins) && patience.waits_at(begins + 240), "{second} s");
+            assert!(patience.waits_at(begins, PRESSED) && patience.waits_at(begins + 240, PRESSED), "{second} s");
             patience.waited += 240;
             patience.since = None;
         }
         let gives_up = (1_000..2_000).find(|second| {
             patience.waited += 500;
             patience.since = None;
-            !patience.waits_at(second * 1_000)
+            !patience.waits_at(second * 1_000, PRESSED)
         });
         assert_eq!(gives_up, Some(1_041), "what it did not wait before counts");
     }

@@ -216,7 +216,7 @@ impl Writer {
             self.patience.goes_on(store);
             return Poll::Ready(());
         }
-        if !self.cache.settings.pass_by_disk || self.patience.waits(store, cx) {
+        if !self.cache.settings.pass_by_disk || self.patience.waits(store, self.entry.key().text(), cx) {
             return Poll::Pending;
         }
         self.pass_by_disk();

@@ -539,6 +539,11 @@ impl Store {
         self.folder(key).is_some_and(|folder| folder.queue.is_behind())
     }
 
+    /// Whether the disk of a key does nothing.
+    pub(crate) fn is_stalled(&self, key: &[u8]) -> bool {
+        self.folder(key).is_some_and(|folder| folder.queue.is_stalled())
+    }
+
     /// Whether the disk of a key takes a further body now. Where it does not, that counts as one that passed by.
     pub(crate) fn takes_body(&self, key: &[u8]) -> bool {
         self.folder(key).is_none_or(|folder| folder.queue.takes_body())

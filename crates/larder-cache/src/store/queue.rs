@@ -221,6 +221,11 @@ impl Queue {
         self.passes_now.store(true, Ordering::Relaxed);
     }
 
+    /// Whether nothing was done for so long that nobody is to wait for it.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.stalled.load(Ordering::Relaxed)
+    }
+
     /// Whether bodies pass by the disk rather than wait for it.
     pub(super) fn is_behind(&self) -> bool {
         self.behind.load(Ordering::Relaxed)

@@ -110,7 +110,7 @@ fn misses_pass_by_a_disk_that_is_behind_and_none_waits() {
     assert_eq!(waits, 0, "none waits for the disk");
     assert!(to_disk > 250 && passed > 2_500, "{to_disk} go to disk, {passed} pass by");
     assert_eq!(lab.store.stats().passed_by, passed);
-    // What passed by the disk is in memory all the same.
+    // Answers that passed by the disk are in memory all the same.
     let asked = Asked::of(&request(""));
     for number in 0..6 {
         let key = format!("http://a.example/59/9/{number}");

@@ -1,4 +1,4 @@
-//! What is behind at this moment, in words, for the page and `larder top`.
+//! Queues that are behind at this moment, in words, for the page and `larder top`.
 
 use super::Admin;
 use std::collections::BTreeSet;

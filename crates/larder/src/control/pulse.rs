@@ -55,7 +55,7 @@ pub struct Now {
     pub disk_bytes: u64,
     /// The budget of the disk store; 0 without one.
     pub disk_bytes_max: u64,
-    /// What is behind with its work, in sentences; none while all is well.
+    /// A sentence for each thing that is behind with its work; none while all is well.
     #[serde(default)]
     pub behind: Vec<String>,
 }
