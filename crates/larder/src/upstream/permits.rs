@@ -136,7 +136,7 @@ impl Permits {
             return Err(UpstreamFault::shed(format!("requests wait for {origin} for too long")));
         }
         let share = self.limits.client_waiting_max;
-        if client.is_some() && state.waiting.len() >= share && state.waiting.of_client(client) >= share {
+        if client.is_some() && share > 0 && state.waiting.len() >= share && state.waiting.of_client(client) >= share {
             let detail = format!("{share} requests of this client wait for {origin} already");
             return Err(UpstreamFault::new(UpstreamFaultKind::ClientBusy, detail));
         }
