@@ -384,7 +384,7 @@ mod tests {
         queue.done(tasks[0].bytes());
         let _a_quarter = put(&queue, 2_500);
         // Three times as much comes as the disk takes: each look finds a body that passes by.
-        assert_eq!(behind_for(&queue, start, 20..620, |_| drop(queue.takes_body())), 60.0);
+        assert_eq!(behind_for(&queue, start, 20..620, |_| _ = queue.takes_body()), 60.0);
         // Now it takes all that comes.
         queue.take(&mut tasks, None);
         queue.done(queue.bytes());
