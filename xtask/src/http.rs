@@ -3,7 +3,7 @@
 
 use crate::shell::Trouble;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{IpAddr, Ipv4Addr, TcpStream};
 use std::time::Duration;
 
 /// An answer, its body without transfer coding.
@@ -43,7 +43,12 @@ pub fn get(port: u16, path: &str) -> Result<Answer, Trouble> {
 impl Connection {
     /// Connects to a port of 127.0.0.1.
     pub fn open(port: u16) -> Result<Connection, Trouble> {
-        let stream = TcpStream::connect(("127.0.0.1", port)).map_err(|error| format!("port {port}: {error}"))?;
+        Connection::open_at(Ipv4Addr::LOCALHOST.into(), port)
+    }
+
+    /// Connects to a port of an address of this machine.
+    pub fn open_at(address: IpAddr, port: u16) -> Result<Connection, Trouble> {
+        let stream = TcpStream::connect((address, port)).map_err(|error| format!("port {port}: {error}"))?;
         let patience = Some(Duration::from_secs(PATIENCE_SECONDS));
         let set = stream.set_read_timeout(patience).and_then(|()| stream.set_write_timeout(patience));
         set.and_then(|()| stream.set_nodelay(true)).map_err(|error| format!("port {port}: {error}"))?;

@@ -20,6 +20,7 @@ mod misbehave;
 mod model;
 mod office;
 mod origins;
+mod overload;
 mod parts;
 mod peers;
 mod processes;
@@ -85,6 +86,8 @@ enum Chore {
     Crowd(crowd::Args),
     /// A group of three origins while they are killed, slow and lying: errors, the p99, and recovery.
     Origins(origins::Args),
+    /// More requests than their origin can answer: hits, steady replies, a client with few requests, low priority.
+    Overload(overload::Args),
     /// Ranges out of a long object: the right bytes, and how many move from the origin.
     Parts(parts::Args),
     /// A site through caches with hardly any memory: nothing is fetched twice, and how much memory it takes.
@@ -126,6 +129,7 @@ fn main() -> ExitCode {
         Chore::Model(args) => model::run(&args),
         Chore::Office(args) => office::run(&args),
         Chore::Origins(args) => origins::run(&args),
+        Chore::Overload(args) => overload::run(&args),
         Chore::Products(args) => products::run(&args),
         Chore::Parts(args) => parts::run(&args),
         Chore::Simulate(args) => simulate::run(&args),

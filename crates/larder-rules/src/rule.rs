@@ -123,8 +123,36 @@ pub struct Do {
     pub rate: Option<RateLimit>,
     /// The names of the limits of bandwidth under which the answer is sent.
     pub bandwidth: Vec<Box<str>>,
+    /// The class in which the request waits where something is overloaded.
+    pub priority: Option<Priority>,
     /// A word for the log.
     pub mark: Option<Box<str>>,
+}
+
+/// The class of a request where something is overloaded: higher ones come first, and the lowest one is refused first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Priority {
+    /// It is refused while others wait for too long.
+    Low,
+    /// It waits for its turn.
+    #[default]
+    Normal,
+    /// It comes before others.
+    High,
+}
+
+impl Priority {
+    /// All classes, the lowest one first.
+    pub const ALL: [Priority; 3] = [Priority::Low, Priority::Normal, Priority::High];
+
+    /// The word of settings and pages.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Priority::Low => "low",
+            Priority::Normal => "normal",
+            Priority::High => "high",
+        }
+    }
 }
 
 /// Changes of fields, in the order: remove, set, add.
@@ -418,6 +446,7 @@ impl Do {
         words.extend(self.grace.map(|time| format!("grace {} s", time.as_secs())));
         words.extend(self.rate.map(|rate| format!("rate {rate} by {}", rate.by.as_str())));
         words.extend(self.bandwidth.iter().map(|name| format!("bandwidth {name}")));
+        words.extend(self.priority.map(|priority| format!("priority {}", priority.as_str())));
         words.extend(self.mark.as_ref().map(|mark| format!("mark {mark}")));
         words.extend(self.verdict.as_ref().map(|verdict| verdict.as_str().to_owned()));
         words

@@ -13,6 +13,7 @@ pub fn cache_settings(config: &Config, seed: u64) -> cache::Settings {
         object_bytes_max: config.object_bytes_max,
         window_bytes: defaults.window_bytes.min(config.memory_bytes / 8),
         policy: policy_settings(&config.policy),
+        pass_by_disk: config.overload.pass_by_disk,
         seed,
         ..defaults
     }

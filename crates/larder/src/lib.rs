@@ -48,6 +48,7 @@ pub mod manager;
 pub mod mount;
 pub mod neighbours;
 pub mod outbox;
+mod overload;
 pub mod package_index;
 pub mod page;
 pub mod partial_heads;

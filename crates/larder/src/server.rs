@@ -254,6 +254,7 @@ pub fn upstream_settings(config: &Config, tls: Arc<rustls::ClientConfig>) -> ups
         idle_per_origin_max: settings.idle_per_origin_max.div_ceil(config.workers),
         idle_max: idle_max(config).div_ceil(config.workers),
         waiting_max: limits.waiting_per_origin_max.div_ceil(config.workers),
+        delay_target: config.overload.origin_delay,
         client_share_percent: limits.origin_share_percent,
         unread_per_origin_max: settings.unread_fetches_per_origin_max.div_ceil(config.workers),
         unread_max: settings.unread_fetches_max.div_ceil(config.workers),

@@ -70,6 +70,9 @@ counters! {
     parallel_requests: "Range requests that were sent ahead of a running download.",
     parallel_bytes: "Body bytes that such requests brought.",
     parallel_stops: "Downloads whose further range requests were ended by an error, a refusal or a changed object.",
+    refused_busy: "Requests answered 503 because too many wait for their origin, or for too long.",
+    refused_client_busy: "Requests answered 503 because their client has its share of their origin, or others have less.",
+    refused_shed: "Requests of low priority answered 503 because others wait for too long.",
     panics: "Requests that met a broken invariant and were answered 500.",
 }
 
@@ -87,7 +90,15 @@ impl Tally {
                 self.misses.add(1);
                 self.bytes_fetched.add(record.bytes);
             }
-            Outcome::Failed(_) => self.failures.add(1),
+            Outcome::Failed(word) => {
+                self.failures.add(1);
+                match word {
+                    "busy" => self.refused_busy.add(1),
+                    "client-busy" => self.refused_client_busy.add(1),
+                    "shed" => self.refused_shed.add(1),
+                    _ => {}
+                }
+            }
             Outcome::Tunnel | Outcome::Opened => self.tunnels.add(1),
             _ => self.refusals.add(1),
         }

@@ -2,6 +2,7 @@
 
 use crate::allocator;
 use crate::caught;
+use crate::clock;
 use crate::env::Env;
 use crate::h1::{self, Workspace};
 use crate::icap;
@@ -9,7 +10,7 @@ use crate::listen;
 use crate::listener::Listener;
 use crate::permit::WorkerConnections;
 use crate::shared::{Command, Shared, StartError};
-use crate::ticker::Ticker;
+use crate::ticker::{TICK, Ticker};
 use crate::upstream::{self, Upstreams};
 use std::net::TcpListener;
 use std::rc::Rc;
@@ -127,9 +128,12 @@ impl Worker {
         let common = &self.env.common;
         let (mut ticks, mut accounted) = (0, 0);
         loop {
-            ticks += self.env.ticker.next().await;
+            let (begun, passed) = (clock::instant(), self.env.ticker.next().await);
+            let in_time = TICK.saturating_mul(u32::try_from(passed).unwrap_or(u32::MAX));
+            self.env.note_delay(clock::instant().saturating_duration_since(begun).saturating_sub(in_time));
+            ticks += passed;
             common.gather(&self.env.tally);
-            common.cache.account_for_disk();
+            common.cache.account_for_disk(clock::instant());
             let heads = self.space.heads_under_way.bytes() as u64;
             common.cache.account_for_others(accounted, heads);
             accounted = heads;

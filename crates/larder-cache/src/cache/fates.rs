@@ -25,10 +25,12 @@ pub enum Fate {
     TooLong,
     /// Its bytes were not those that its digest names.
     Corrupt,
+    /// The disk was behind with its writes, and memory had no room for it.
+    DiskBehind,
 }
 
 impl Fate {
-    const ALL: [Fate; 9] = [
+    const ALL: [Fate; 10] = [
         Fate::Evicted,
         Fate::ToDisk,
         Fate::NotAdmitted,
@@ -38,6 +40,7 @@ impl Fate {
         Fate::Changed,
         Fate::TooLong,
         Fate::Corrupt,
+        Fate::DiskBehind,
     ];
 
     /// The word that logs and pages show.
@@ -52,6 +55,7 @@ impl Fate {
             Fate::Changed => "changed",
             Fate::TooLong => "too-long",
             Fate::Corrupt => "corrupt",
+            Fate::DiskBehind => "disk-behind",
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Fills one hole of a stored response.
 
 use super::Cache;
+use super::patience::Patience;
 use super::spool::Spool;
 use crate::entry::{Entry, Failure, FailureKind, HoleProgress, PinnedEntry, Room};
 use bytes::{Buf, Bytes};
@@ -16,6 +17,7 @@ pub struct Fill {
     entry: PinnedEntry,
     progress: HoleProgress,
     spool: Option<Spool>,
+    patience: Patience,
     /// Bytes that come before the hole, of an origin that sends the object from its start.
     skip_bytes: u64,
     failure: Failure,
@@ -38,6 +40,7 @@ impl Fill {
             entry: PinnedEntry::new(Arc::clone(entry)),
             progress: HoleProgress { number, hole: hole.clone(), at: hole.start },
             spool: location.map(|location| Spool::new(location, hole.start)),
+            patience: Patience::default(),
             skip_bytes: 0,
             failure: Failure {
                 status: 502,
@@ -115,6 +118,19 @@ impl Fill {
 
     /// A body that does not stay in memory waits for the disk.
     fn poll_disk(&mut self, cx: &mut Context<'_>, cache: &Cache) -> Poll<Pace> {
+        let pace = self.poll_spool(cx, cache);
+        let Some(spool) = &mut self.spool else { return pace };
+        if pace.is_ready() {
+            self.patience.goes_on(spool.store());
+        } else if cache.settings().pass_by_disk && !self.patience.waits(spool.store(), spool.key().text(), cx) {
+            spool.store().pass_by(spool.key().text());
+            spool.give_up();
+            return Poll::Ready(Pace::OfReaders);
+        }
+        pace
+    }
+
+    fn poll_spool(&mut self, cx: &mut Context<'_>, cache: &Cache) -> Poll<Pace> {
         let Some(spool) = &mut self.spool else { return Poll::Ready(Pace::OfReaders) };
         let written: Vec<Range<u64>> = std::iter::from_fn(|| spool.poll_written(cx)).collect();
         if spool.is_refused() {

@@ -31,6 +31,7 @@ mod fill;
 mod glance;
 mod object;
 mod passes;
+mod patience;
 mod peek;
 mod purge;
 mod spool;
@@ -45,7 +46,7 @@ pub use glance::Glance;
 pub use peek::{Peek, StoredVariant};
 pub use purge::{Purged, Purging};
 pub use tier::Load;
-pub use writer::Writer;
+pub use writer::{Admitted, Writer};
 
 /// Settings of a cache. All sizes are in bytes.
 #[derive(Clone, Debug)]
@@ -66,6 +67,8 @@ pub struct Settings {
     pub pass_seconds: u64,
     /// The rules of RFC 9111 that leave a choice.
     pub policy: policy::Settings,
+    /// Whether bodies pass by a disk that is behind; else they wait for it.
+    pub pass_by_disk: bool,
     /// Seed of the index, against chosen collisions.
     pub seed: u64,
 }
@@ -81,6 +84,7 @@ impl Default for Settings {
             variants_max: 64,
             pass_seconds: 120,
             policy: policy::Settings::default(),
+            pass_by_disk: true,
             seed: 0,
         }
     }
@@ -592,9 +596,9 @@ impl Cache {
         self.make_room();
     }
 
-    /// Remembers that a body was too long to be kept to its end.
-    fn note_too_long(&self, entry: &Entry) {
-        self.fates.set(self.index.hash_of(entry.key().text()), Fate::TooLong);
+    /// Remembers why a body was not kept to its end.
+    fn note_passed(&self, entry: &Entry, why: Fate) {
+        self.fates.set(self.index.hash_of(entry.key().text()), why);
     }
 
     /// Takes an entry out of the index, wherever it stands in it.

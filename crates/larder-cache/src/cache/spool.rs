@@ -1,7 +1,8 @@
 //! Writes a body to disk as it comes, in whole blocks.
 
 use crate::entry::DiskLocation;
-use crate::store::{BLOCK_BYTES, Put, Putting};
+use crate::key::Key;
+use crate::store::{BLOCK_BYTES, Put, Putting, Store};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::future::Future;
@@ -77,6 +78,23 @@ impl Spool {
     /// The store did not take some of it, and gets no more.
     pub(super) fn is_refused(&self) -> bool {
         self.refused
+    }
+
+    /// Hands over no more.
+    pub(super) fn give_up(&mut self) {
+        self.refused = true;
+        self.gathered.clear();
+        self.gathered_bytes = 0;
+    }
+
+    /// The store that it goes to.
+    pub(super) fn store(&self) -> &Store {
+        &self.location.store
+    }
+
+    /// The key under which it lies there.
+    pub(super) fn key(&self) -> &Key {
+        &self.location.key
     }
 
     /// A range that has been written since the last call; wakes the task when there is another.

@@ -8,6 +8,7 @@ use crate::store::{DiskHead, Fetching, Store};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
+use std::time::Instant;
 
 /// The queue before the disk is far shorter; where the disk stands still, no more are remembered.
 const ON_THE_WAY_MAX: usize = 65_536;
@@ -42,14 +43,14 @@ impl Cache {
     /// Takes what the disk tier holds in memory out of the budget, and looks whether the disk gets on. The index is taken out
     /// ahead, as far as it will probably grow: what is evicted later to make room for it leaves holes between other
     /// entries, which the allocator can't give back (decision 026). To be called some times a second.
-    pub fn account_for_disk(&self) {
+    pub fn account_for_disk(&self, now: Instant) {
         if let Some(disk) = &self.disk {
-            let (now, expected) = disk.index_bytes();
-            self.budget.set_disk_tier(now, expected, disk.sketch_bytes());
+            let (bytes, expected) = disk.index_bytes();
+            self.budget.set_disk_tier(bytes, expected, disk.sketch_bytes());
             self.look_at_the_way();
             self.write_proven(disk);
             self.make_room();
-            disk.watch();
+            disk.watch(now);
         }
     }
 
@@ -82,7 +83,8 @@ impl Cache {
             }
             let Some(next) = self.unproven.lock().pop_front() else { return };
             match next.upgrade() {
-                Some(entry) if entry.was_used() => entry.keep_on_disk(disk),
+                // An entry that is used again proves itself later where the disk has other things to do.
+                Some(entry) if entry.was_used() && !disk.is_behind(entry.key().text()) => entry.keep_on_disk(disk),
                 Some(_) => self.unproven.lock().push_back(next),
                 None => {}
             }
@@ -280,10 +282,10 @@ mod tests {
             Arc::clone(reader.entry())
         };
         let (once, twice) = (fetched(b"http://a.example/once"), fetched(b"http://a.example/twice"));
-        cache.account_for_disk();
+        cache.account_for_disk(std::time::Instant::now());
         assert!(once.on_disk().is_none() && twice.on_disk().is_none());
         twice.used();
-        cache.account_for_disk();
+        cache.account_for_disk(std::time::Instant::now());
         store.sync().wait();
         assert!(once.on_disk().is_none() && twice.on_disk().is_some());
         assert!(store.may_have(b"http://a.example/twice") && !store.may_have(b"http://a.example/once"));
@@ -306,12 +308,12 @@ mod tests {
             putting.into_iter().for_each(|putting| assert_eq!(putting.wait(), Put::Stored));
         };
         put(0..100);
-        cache.account_for_disk();
+        cache.account_for_disk(std::time::Instant::now());
         let few = cache.budget.max();
         let beside = store.sketch_bytes();
         assert_eq!(few, memory_bytes - store.index_bytes().0 - beside, "a hundred records tell nothing");
         put(100..1_100);
-        cache.account_for_disk();
+        cache.account_for_disk(std::time::Instant::now());
         let (now, expected) = store.index_bytes();
         assert!(expected > 4 * now, "short records fill the index: {now}, {expected}");
         assert_eq!(cache.budget.max(), memory_bytes / 8 * 5 - beside, "and at most three eighths are taken ahead");

@@ -1,11 +1,13 @@
 //! The write side of an entry: a fetch puts its response into the entry, the index, the eviction order and the disk.
 
-use super::Cache;
 use super::fill::Fill;
+use super::patience::Patience;
 use super::spool::Spool;
+use super::{Cache, Fate};
 use crate::entry::{Contact, DiskLocation, Failure, FailureKind, Limits, PinnedEntry, ReuseReason, Room, Watch};
 use crate::head::StoredHead;
 use crate::key::Key;
+use crate::policy::NotStored;
 use crate::store::INLINE_BYTES_MAX;
 use bytes::Bytes;
 use larder_wire::Fields;
@@ -14,6 +16,17 @@ use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+
+/// Whether a response goes to disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admitted {
+    /// It does.
+    Yes,
+    /// It does not: it was asked for only once.
+    NotYet,
+    /// It does not: the disk is behind with its writes.
+    Behind,
+}
 
 /// The one writer of an entry. Dropping it before [`Writer::finish`] marks the entry failed and wakes
 /// all readers.
@@ -25,7 +38,8 @@ pub struct Writer {
     /// Fills behind an answer that was already given, so it goes on without readers.
     unattended: bool,
     /// Whether the disk takes it, once that was asked.
-    admitted: Option<bool>,
+    admitted: Option<Admitted>,
+    patience: Patience,
     /// Boxed: a response that is not stored has none, and a writer is moved often.
     spool: Option<Box<Spool>>,
     done: bool,
@@ -38,7 +52,16 @@ impl Writer {
         candidates: Vec<(PinnedEntry, Arc<StoredHead>)>,
         unattended: bool,
     ) -> Writer {
-        Writer { cache, entry, candidates, unattended, admitted: None, spool: None, done: false }
+        Writer {
+            cache,
+            entry,
+            candidates,
+            unattended,
+            admitted: None,
+            patience: Patience::default(),
+            spool: None,
+            done: false,
+        }
     }
 
     /// Stored responses that a validation may name.
@@ -91,15 +114,27 @@ impl Writer {
         length <= self.cache.object_bytes_max(false) || (self.admits() && length <= self.cache.object_bytes_max(true))
     }
 
+    /// Why [`Writer::takes`] did not.
+    pub fn why_not_taken(&self) -> NotStored {
+        if self.admitted == Some(Admitted::Behind) { NotStored::DiskBehind } else { NotStored::TooLong }
+    }
+
     /// Whether it goes to disk, where that was asked and there is one.
-    pub fn is_admitted(&self) -> Option<bool> {
+    pub fn admitted(&self) -> Option<Admitted> {
         self.admitted.filter(|_| self.cache.disk().is_some())
     }
 
     /// Whether it goes to disk.
     fn admits(&mut self) -> bool {
         let (cache, entry) = (&self.cache, &self.entry);
-        *self.admitted.get_or_insert_with(|| cache.disk().is_some_and(|store| store.admits(entry.id_hash)))
+        let admitted = *self.admitted.get_or_insert_with(|| match cache.disk() {
+            Some(store) if store.admits(entry.id_hash) => {
+                let takes = !cache.settings.pass_by_disk || store.takes_body(entry.key().text());
+                if takes { Admitted::Yes } else { Admitted::Behind }
+            }
+            _ => Admitted::NotYet,
+        });
+        admitted == Admitted::Yes
     }
 
     /// Publishes a head whose response is stored and shared; `length` where the origin said it. A body too long
@@ -173,10 +208,41 @@ impl Writer {
         self.entry.poll_room(cx, &self.limits())
     }
 
-    /// A body that does not stay in memory waits for the disk.
+    /// A body that goes to disk waits for it, within reason.
     fn poll_disk(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let ready = self.poll_spool(cx);
+        let Some(store) = self.cache.disk().filter(|_| self.admitted == Some(Admitted::Yes)) else { return ready };
+        if ready.is_ready() {
+            self.patience.goes_on(store);
+            return Poll::Ready(());
+        }
+        if !self.cache.settings.pass_by_disk || self.patience.waits(store, self.entry.key().text(), cx) {
+            return Poll::Pending;
+        }
+        self.pass_by_disk();
+        Poll::Ready(())
+    }
+
+    /// Writes nothing more of the body to disk.
+    fn pass_by_disk(&mut self) {
+        self.admitted = Some(Admitted::Behind);
+        let key = self.entry.key();
+        if let Some(store) = self.cache.disk() {
+            store.pass_by(key.text());
+        }
+        match &mut self.spool {
+            Some(spool) => spool.give_up(),
+            // An older response may lie there, which must not be the answer once memory has let go of this one.
+            None => self.cache.forget_unseen(key.text()),
+        }
+        if self.entry.is_alone_on_disk() && !self.entry.passes() {
+            self.let_pass();
+        }
+    }
+
+    fn poll_spool(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         // A piece that the queue before the disk refuses would be nowhere once it has left memory.
-        let waits = self.admitted == Some(true);
+        let waits = self.admitted == Some(Admitted::Yes);
         if waits && self.cache.disk().is_some_and(|store| store.queue_room(cx).is_pending()) {
             return Poll::Pending;
         }
@@ -220,7 +286,7 @@ impl Writer {
             None => {
                 if let Some(location) = self.take_location() {
                     self.entry.put_on_disk(location);
-                } else if self.is_admitted() == Some(false) {
+                } else if self.admitted().is_some() {
                     self.cache.prove_later(&self.entry);
                 }
             }
@@ -290,7 +356,8 @@ impl Writer {
     /// Keeps the body no more.
     fn let_pass(&mut self) {
         self.spool = None;
-        self.cache.note_too_long(&self.entry);
+        let why = if self.admitted == Some(Admitted::Behind) { Fate::DiskBehind } else { Fate::TooLong };
+        self.cache.note_passed(&self.entry, why);
         self.cache.detach(&self.entry);
         self.entry.let_pass();
     }
@@ -352,7 +419,7 @@ mod tests {
         drop(reader);
         store.sync().wait();
         assert!(entry.on_disk().is_some());
-        cache.account_for_disk();
+        cache.account_for_disk(std::time::Instant::now());
         assert!(entry.is_at_rest());
     }
 
@@ -377,7 +444,7 @@ mod tests {
         cache.look_later(&entry);
         drop(reader);
         store.sync().wait();
-        cache.account_for_disk();
+        cache.account_for_disk(std::time::Instant::now());
         assert!(entry.on_disk().is_some());
         assert!(entry.is_at_rest());
     }

@@ -52,6 +52,8 @@ pub enum NotStored {
     NoFreshness,
     /// It is longer than the store takes.
     TooLong,
+    /// The disk is behind with its writes, and memory has no room for it.
+    DiskBehind,
     /// The name led to an address that is closed to other clients, who would find the answer by its name.
     Address,
     /// It is a page in the place of a file, as a captive portal sends it.
@@ -79,6 +81,7 @@ impl NotStored {
         NotStored::SetCookie,
         NotStored::NoFreshness,
         NotStored::TooLong,
+        NotStored::DiskBehind,
         NotStored::Address,
         NotStored::Portal,
         NotStored::Hook,
@@ -102,6 +105,7 @@ impl NotStored {
             NotStored::SetCookie => "set-cookie",
             NotStored::NoFreshness => "no-freshness",
             NotStored::TooLong => "too-long",
+            NotStored::DiskBehind => "disk-behind",
             NotStored::Address => "address",
             NotStored::Portal => "portal",
             NotStored::Hook => "hook",

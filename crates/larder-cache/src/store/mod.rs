@@ -280,6 +280,10 @@ pub struct Stats {
     pub rewritten_bytes: u64,
     /// Bytes waiting for being written.
     pub queue_bytes: u64,
+    /// Bodies that passed by a disk that was behind.
+    pub passed_by: u64,
+    /// Folders whose disk is behind.
+    pub folders_behind: u64,
     /// Reads answered from the page cache without waiting.
     pub reads_cached: u64,
     /// Reads that went through the reader threads.
@@ -315,6 +319,8 @@ pub struct Store {
     sketch: Sketch,
     spares: Arc<Spares>,
     reads_cached: AtomicU64,
+    opened: Instant,
+    watched_at: AtomicU64,
 }
 
 /// The use that is meant for bytes that are read.
@@ -391,6 +397,8 @@ impl Store {
             sketch: Sketch::new(sketched as usize),
             spares: Spares::new(spares as usize),
             reads_cached: AtomicU64::new(0),
+            opened: Instant::now(),
+            watched_at: AtomicU64::new(0),
             settings: settings.clone(),
         }))
     }
@@ -506,10 +514,46 @@ impl Store {
         if healthy.all(|folder| folder.queue.poll_room(cx).is_ready()) { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Looks whether the disks get on; one that does nothing for two seconds is not waited for. To be called some times a
-    /// second.
-    pub fn watch(&self) {
-        self.healthy().for_each(|folder| folder.queue.watch(Instant::now()));
+    /// Looks whether the disks get on; one that does nothing for two seconds is not waited for, nor one that is behind. To be called
+    /// some times a second.
+    pub fn watch(&self, now: Instant) {
+        let millis = now.saturating_duration_since(self.opened).as_millis();
+        self.watched_at.store(u64::try_from(millis).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.healthy().for_each(|folder| folder.queue.watch(now));
+    }
+
+    /// Milliseconds from the opening of the store to the last [`Store::watch`].
+    pub(crate) fn watched_at(&self) -> u64 {
+        self.watched_at.load(Ordering::Relaxed)
+    }
+
+    /// Wakes the task at the next [`Store::watch`].
+    pub(crate) fn wake_at_watch(&self, cx: &Context<'_>) {
+        if let Some(folder) = self.healthy().next() {
+            folder.queue.wake_at_look(cx);
+        }
+    }
+
+    /// Whether the disk of a key is behind, so that bodies pass by it rather than wait for it.
+    pub fn is_behind(&self, key: &[u8]) -> bool {
+        self.folder(key).is_some_and(|folder| folder.queue.is_behind())
+    }
+
+    /// Whether the disk of a key does nothing.
+    pub(crate) fn is_stalled(&self, key: &[u8]) -> bool {
+        self.folder(key).is_some_and(|folder| folder.queue.is_stalled())
+    }
+
+    /// Whether the disk of a key takes a further body now. Where it does not, that counts as one that passed by.
+    pub(crate) fn takes_body(&self, key: &[u8]) -> bool {
+        self.folder(key).is_none_or(|folder| folder.queue.takes_body())
+    }
+
+    /// Counts a body that passes by the disk of its key because it would have to wait for too long.
+    pub(crate) fn pass_by(&self, key: &[u8]) {
+        if let Some(folder) = self.folder(key) {
+            folder.queue.pass_by();
+        }
     }
 
     /// While what this gives back lives, the heads of a key are not found.
@@ -618,6 +662,8 @@ impl Store {
             stats.reads_waited += folder.reads.waited();
             stats.queue_bytes += folder.queue.bytes();
             stats.refused_queue += folder.queue.refused();
+            stats.passed_by += folder.queue.passed_by();
+            stats.folders_behind += u64::from(folder.queue.is_behind());
         }
         stats
     }

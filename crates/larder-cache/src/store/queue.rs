@@ -64,6 +64,12 @@ pub(super) struct Queue {
     steps: AtomicU64,
     /// Nothing was done for so long that nobody is to wait for it.
     stalled: AtomicBool,
+    /// Bodies had to wait for room for so long that none is to wait for it any more.
+    behind: AtomicBool,
+    /// Bodies that passed by the disk because it was behind.
+    passed_by: AtomicU64,
+    /// One did since the last look.
+    passes_now: AtomicBool,
     inner: Mutex<Inner>,
     work: Condvar,
 }
@@ -75,6 +81,12 @@ struct Inner {
     wakers: Vec<Waker>,
     /// The steps that the last look saw, and since when they are that many.
     seen: Option<(u64, Instant)>,
+    /// When the last look was.
+    looked: Option<Instant>,
+    /// For how much longer there was no room than there was, of late.
+    crowded: Duration,
+    /// For how long no body has passed by.
+    calm: Duration,
 }
 
 /// The result of waiting for tasks.
@@ -91,6 +103,17 @@ pub(super) enum Taken {
 /// A disk that takes nothing for so long is not waited for.
 pub(super) const STALLED_AFTER: Duration = Duration::from_secs(2);
 
+/// Bodies wait for a disk that was without room for so long, beyond the time in which it had some. Until then it is a burst, which the
+/// queue and a short wait carry.
+const CROWDED_MAX: Duration = Duration::from_secs(1);
+
+/// A disk that was behind has caught up once it took all that came for so long. Were it to count as caught up as soon as its queue is
+/// short, which it is as soon as bodies pass by, all would wait again a second later.
+const CALM_MIN: Duration = Duration::from_secs(5);
+
+/// The time between two looks counts for no more than this: a process that stood still says nothing of its disk.
+const LOOK_MAX: Duration = Duration::from_millis(500);
+
 impl Queue {
     pub(super) fn new(bytes_max: u64) -> Queue {
         Queue {
@@ -99,6 +122,9 @@ impl Queue {
             refused: AtomicU64::new(0),
             steps: AtomicU64::new(0),
             stalled: AtomicBool::new(false),
+            behind: AtomicBool::new(false),
+            passed_by: AtomicU64::new(0),
+            passes_now: AtomicBool::new(false),
             inner: Mutex::default(),
             work: Condvar::new(),
         }
@@ -179,11 +205,68 @@ impl Queue {
         self.bytes.load(Ordering::Relaxed) < self.bytes_max / 2 || self.stalled.load(Ordering::Relaxed)
     }
 
-    /// Looks whether the writer gets on. While it does not, nobody waits for room, and what finds none is refused. To be
-    /// called some times a second.
+    /// Whether a further body may begin to go to disk: while the disk is behind, only where much of the queue is free, so that those
+    /// which have begun need not wait.
+    pub(super) fn takes_body(&self) -> bool {
+        let takes = !self.is_behind() || self.bytes() < self.bytes_max / 4;
+        if !takes {
+            self.pass_by();
+        }
+        takes
+    }
+
+    /// Counts a body that passes by the disk.
+    pub(super) fn pass_by(&self) {
+        self.passed_by.fetch_add(1, Ordering::Relaxed);
+        self.passes_now.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether nothing was done for so long that nobody is to wait for it.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.stalled.load(Ordering::Relaxed)
+    }
+
+    /// Whether bodies pass by the disk rather than wait for it.
+    pub(super) fn is_behind(&self) -> bool {
+        self.behind.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn passed_by(&self) -> u64 {
+        self.passed_by.load(Ordering::Relaxed)
+    }
+
+    /// Wakes the task at the next look.
+    pub(super) fn wake_at_look(&self, cx: &Context<'_>) {
+        let mut inner = self.inner.lock();
+        if !inner.wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
+            inner.wakers.push(cx.waker().clone());
+        }
+    }
+
+    /// Measures for how long the queue has had no room.
+    fn measure(&self, inner: &mut Inner, now: Instant) {
+        let passed = inner.looked.map_or(Duration::ZERO, |looked| now.saturating_duration_since(looked)).min(LOOK_MAX);
+        inner.looked = Some(now);
+        inner.crowded = match self.bytes() >= self.bytes_max / 2 {
+            true => (inner.crowded + passed).min(CROWDED_MAX),
+            false => inner.crowded.saturating_sub(passed),
+        };
+        inner.calm = if self.passes_now.swap(false, Ordering::Relaxed) { Duration::ZERO } else { inner.calm + passed };
+        if inner.crowded >= CROWDED_MAX {
+            if !self.behind.swap(true, Ordering::Relaxed) {
+                inner.calm = Duration::ZERO;
+            }
+        } else if inner.calm >= CALM_MIN {
+            self.behind.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Looks whether the writer gets on, and whether it is behind. While it does not get on, nobody waits for room, and what finds none is
+    /// refused. Wakes all who wait, so that they see how long they have waited. To be called some times a second.
     pub(super) fn watch(&self, now: Instant) {
         let steps = self.steps.load(Ordering::Relaxed);
         let mut inner = self.inner.lock();
+        self.measure(&mut inner, now);
         let since = match inner.seen {
             Some((seen, since)) if seen == steps && self.bytes() > 0 => since,
             _ => now,
@@ -191,11 +274,9 @@ impl Queue {
         inner.seen = Some((steps, since));
         let stalled = now.saturating_duration_since(since) >= STALLED_AFTER;
         self.stalled.store(stalled, Ordering::Relaxed);
-        if stalled {
-            let wakers = std::mem::take(&mut inner.wakers);
-            drop(inner);
-            wakers.into_iter().for_each(Waker::wake);
-        }
+        let wakers = std::mem::take(&mut inner.wakers);
+        drop(inner);
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// The writer lost the tasks that it had taken: the bytes are those of the tasks that still wait.
@@ -260,6 +341,76 @@ mod tests {
         assert_eq!(large.wait(), Put::Refused(Refusal::Closed), "its writer dropped it");
         assert!(queue.poll_room(&cx).is_ready());
         assert_eq!(queue.take(&mut tasks, Some(Duration::from_millis(1))), Taken::Nothing);
+    }
+
+    /// Plays looks at a queue, ten a second; gives the seconds for which it was behind.
+    fn behind_for(queue: &Queue, start: Instant, looks: std::ops::Range<u32>, each: impl Fn(u32)) -> f64 {
+        let behind = looks.filter(|look| {
+            each(*look);
+            queue.watch(start + Duration::from_millis(100) * *look);
+            queue.is_behind()
+        });
+        f64::from(u32::try_from(behind.count()).unwrap()) / 10.0
+    }
+
+    #[test]
+    fn a_disk_is_behind_once_bodies_had_to_wait_for_a_second_and_not_for_a_burst() {
+        let queue = Queue::new(10_000);
+        let start = Instant::now();
+        let held = put(&queue, 6_000);
+        assert_eq!(behind_for(&queue, start, 0..10, |_| ()), 0.0, "nine tenths of a second");
+        let mut tasks = VecDeque::new();
+        queue.take(&mut tasks, None);
+        queue.done(tasks[0].bytes());
+        assert_eq!(behind_for(&queue, start, 10..40, |_| ()), 0.0, "that was a burst");
+        tasks.clear();
+        drop(held);
+        let _held = put(&queue, 6_000);
+        assert_eq!(behind_for(&queue, start, 40..60, |_| ()), 1.1);
+        assert!(!queue.takes_body());
+        assert_eq!(queue.passed_by(), 1);
+    }
+
+    /// The queue is short as soon as bodies pass by: were that enough, bodies would wait again a second later.
+    #[test]
+    fn a_disk_that_is_behind_stays_so_while_bodies_pass_by() {
+        let queue = Queue::new(10_000);
+        let start = Instant::now();
+        let _held = put(&queue, 6_000);
+        behind_for(&queue, start, 0..20, |_| ());
+        assert!(queue.is_behind());
+        let mut tasks = VecDeque::new();
+        queue.take(&mut tasks, None);
+        queue.done(tasks[0].bytes());
+        let _a_quarter = put(&queue, 2_500);
+        // Three times as much comes as the disk takes: each look finds a body that passes by.
+        assert_eq!(behind_for(&queue, start, 20..620, |_| _ = queue.takes_body()), 60.0);
+        // Now it takes all that comes.
+        queue.take(&mut tasks, None);
+        queue.done(queue.bytes());
+        let behind = behind_for(&queue, start, 620..720, |_| assert!(queue.takes_body()));
+        assert!((4.0..6.0).contains(&behind), "{behind}");
+    }
+
+    #[test]
+    fn those_who_wait_see_how_long_they_have_waited() {
+        let queue = Queue::new(1_000);
+        let (_held, woken) = (put(&queue, 900), Arc::new(Woken::default()));
+        let waker = Waker::from(Arc::clone(&woken));
+        assert!(queue.poll_room(&Context::from_waker(&waker)).is_pending());
+        queue.watch(Instant::now());
+        assert!(woken.0.swap(false, Ordering::Relaxed));
+        queue.watch(Instant::now());
+        assert!(!woken.0.load(Ordering::Relaxed), "it waits no more");
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl std::task::Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod heads;
 mod held_back;
 mod in_use;
 mod index_model;
+mod overload;
 mod policy_conditions;
 mod policy_laws;
 mod policy_storable;

@@ -78,10 +78,12 @@ pub(super) fn for_downloads(flags: &Flags) -> Result<Config, u8> {
         WRONG
     })?;
     let keeps_all = !loaded.sources.contains_key("disk_admission");
+    let waits_for_disk = !loaded.sources.contains_key("overload.pass_by_disk");
     let mut config = super::prepared(loaded, super::Notes::Silent).config;
     if keeps_all {
         config.disk.admission = DiskAdmission::All;
     }
+    config.overload.pass_by_disk &= !waits_for_disk;
     Ok(config)
 }
 

@@ -350,6 +350,7 @@ fn run(flags: RunFlags) -> u8 {
     let way = if flags.no_intercept { Way::Mirror } else { Way::Proxy };
     let command = run::Command { words: flags.words, quiet: flags.quiet, json: flags.json, network, mirrored };
     let keeps_all = !loaded.sources.contains_key("disk_admission");
+    let waits_for_disk = !loaded.sources.contains_key("overload.pass_by_disk");
     let config = loaded.config.clone();
     let notes = if flags.quiet { Notes::Silent } else { Notes::Told };
     let start = |config| {
@@ -358,6 +359,7 @@ fn run(flags: RunFlags) -> u8 {
         if keeps_all {
             config.disk.admission = DiskAdmission::All;
         }
+        config.overload.pass_by_disk &= !waits_for_disk;
         let own = serve_a_run(start_or_without_disk(config)?, network, way)?;
         if !own.keeps && notes == Notes::Told {
             diagnostics::say(format_args!("larder: what this command downloads is not kept for the next run"));

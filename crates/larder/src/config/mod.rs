@@ -19,6 +19,7 @@ pub mod manual;
 mod mirrors;
 mod neighbours;
 pub mod origin;
+mod overload;
 pub mod parent;
 mod parse;
 pub mod places;
@@ -48,6 +49,7 @@ pub use login::{Login, LoginScheme};
 pub use mirrors::{Mirror, MirrorRule, MirrorSetting, Mirroring};
 pub use neighbours::Neighbours;
 pub use origin::{OriginGroup, OriginMember};
+pub use overload::Overload;
 pub use parse::{Flag, Loaded, ValueSource};
 pub use presets::PRESETS;
 pub use python::{Mount, Python};
@@ -75,6 +77,8 @@ pub struct Config {
     pub admin: Option<SocketAddr>,
     /// Neighbouring caches that may ask what is stored here.
     pub neighbours: Neighbours,
+    /// When a queue counts as overloaded.
+    pub overload: Overload,
     /// The token that a client of the page must present; required unless `admin` is of this machine alone.
     pub admin_token: Option<Secret>,
     /// Patterns of further files.
@@ -249,6 +253,7 @@ impl Default for Config {
             listens: vec![Listen::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 3128)))],
             admin: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 3129))),
             neighbours: Neighbours::default(),
+            overload: Overload::default(),
             admin_token: None,
             include: Vec::new(),
             store: None,

@@ -4,6 +4,7 @@ use super::setting::{Field, Setting};
 use super::{SiteOrigin, SourceLine};
 use larder_rules::bandwidth::Bandwidth;
 use larder_rules::rate::{RateBy, RateLimit};
+use larder_rules::rule::Priority;
 use larder_rules::template::Template;
 use larder_rules::values::{FieldTest, ListenerPattern, MediaPattern, Pattern, PortRange, QueryPattern, may_change};
 use larder_rules::week::{Window, Zone};
@@ -93,6 +94,8 @@ pub struct RuleDo {
     pub burst: Option<usize>,
     /// Names of limits of bandwidth under which the answer is sent.
     pub bandwidth: Vec<String>,
+    /// The class in which the request waits where something is overloaded.
+    pub priority: Option<Priority>,
     /// A word for the log.
     pub mark: Option<String>,
 }
@@ -368,5 +371,18 @@ pub static RULE_DO: &[Setting<RuleDo>] = &[
         .about("Requests that may come at once before the rate counts."),
     lines!("rule.do.bandwidth", bandwidth, "names of limits", |text| !text.is_empty())
         .about("Limits of bandwidth (`[[bandwidth]]`) under which the answer, or what comes out of the tunnel, is sent to the client. With several, each of them holds."),
+    OfDo::new(
+        "rule.do.priority",
+        Field::Text {
+            form: "low, normal or high",
+            read: |d| d.priority.map(|priority| priority.as_str().to_owned()).unwrap_or_default(),
+            write: |d, text| {
+                d.priority = super::setting::word(&Priority::ALL, Priority::as_str, text);
+                d.priority.is_some()
+            },
+        },
+    )
+    .default_words("that of the rule before, else normal")
+    .about("The class of the request under overload ([overload.md](overload.md)). Where requests wait for their origin, `high` comes first, then `normal`, then `low`; and while they wait for too long, or the worker is behind, `low` is answered 503 with `Retry-After`. An answer out of memory is never refused."),
     text!("rule.do.mark", mark, "text").about("A word for the field `mark` of the log and for `larder explain`."),
 ];

@@ -323,6 +323,16 @@ pub static SETTINGS: &[Setting<Config>] = &[
         push: |c, text| network(text).map(|net| c.neighbours.from.push(net)).is_some(),
     })
     .about("The neighbours. Datagrams from elsewhere get no answer. A hit is an offer: the request that follows it is judged as any other, so the neighbours have to be among `access.clients` too."),
+    Whole::new("overload.origin_delay", Field::Time(|c| &mut c.overload.origin_delay))
+        .between(10, DAY)
+        .at_restart()
+        .about("How long the oldest request may wait for its turn at an origin. Once requests have waited for longer throughout a time of this length, the origin is behind: requests of low priority (`rule.do.priority`) are answered 503, and others wait for no longer than this. It is so until the oldest one waits for half of it ([overload.md](overload.md))."),
+    Whole::new("overload.worker_delay", Field::Time(|c| &mut c.overload.worker_delay))
+        .between(10, DAY)
+        .about("How late a worker may come to its work. Once it has been later throughout a second, requests of low priority that need their origin are answered 503 by this worker, until it is half as late."),
+    Whole::new("overload.pass_by_disk", Field::Flag(|c| &mut c.overload.pass_by_disk))
+        .at_restart()
+        .about("Whether answers pass by a disk that is slower than they come: clients get them at the pace of the origin, and some are in memory only. With `false` they wait for the disk, so that all are stored; a `larder run` with a server of its own does so."),
     Whole::new("log.to", Field::Text {
         form: "stdout, stderr, syslog, none or a file",
         read: |c| c.log.as_ref().map_or("none".to_owned(), |log| log_to(&log.to)),

@@ -63,6 +63,7 @@ pub(super) struct OfOrigin {
     pub(super) open: usize,
     pub(super) idle: usize,
     pub(super) waiting: usize,
+    pub(super) workers_behind: usize,
     pub(super) opened: u64,
     pub(super) reused: u64,
     pub(super) failed: u64,
@@ -100,32 +101,54 @@ pub(super) const ORIGINS_MAX: usize = 100;
 
 /// The origins with the most connections opened, the rest together as `other`.
 pub(super) fn origins(admin: &Admin) -> Vec<OfOrigin> {
-    let mut sums: BTreeMap<String, (usize, usize, usize, upstream::Counts)> = BTreeMap::new();
-    let mut other = (0, 0, 0, upstream::Counts::default());
+    let mut sums: BTreeMap<String, OriginSums> = BTreeMap::new();
+    let mut other = OriginSums::default();
     for stats in admin.upstream.lock().values() {
-        other.3 = other.3.plus(stats.forgotten);
+        other.counts = other.counts.plus(stats.forgotten);
         for each in &stats.origins {
-            let sum = sums.entry(each.origin.to_string()).or_default();
-            *sum = (sum.0 + each.open, sum.1 + each.idle, sum.2 + each.waiting, sum.3.plus(each.counts));
+            let (open, idle, waiting, counts) = (each.open, each.idle, each.waiting, each.counts);
+            let of_worker = OriginSums { open, idle, waiting, workers_behind: usize::from(each.is_behind), counts };
+            sums.entry(each.origin.to_string()).or_default().add(&of_worker);
         }
     }
     let mut sums: Vec<_> = sums.into_iter().collect();
-    sums.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.3.opened));
+    sums.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.counts.opened));
     for (_, sum) in sums.drain(ORIGINS_MAX.min(sums.len())..) {
-        other = (other.0 + sum.0, other.1 + sum.1, other.2 + sum.2, other.3.plus(sum.3));
+        other.add(&sum);
     }
     sums.push(("other".to_owned(), other));
-    let row = |(origin, (open, idle, waiting, counts)): (String, (usize, usize, usize, upstream::Counts))| OfOrigin {
+    let row = |(origin, sum): (String, OriginSums)| OfOrigin {
         origin,
-        open,
-        idle,
-        waiting,
-        opened: counts.opened,
-        reused: counts.reused,
-        failed: counts.failed,
-        desynchronised: counts.desynchronised,
+        open: sum.open,
+        idle: sum.idle,
+        waiting: sum.waiting,
+        workers_behind: sum.workers_behind,
+        opened: sum.counts.opened,
+        reused: sum.counts.reused,
+        failed: sum.counts.failed,
+        desynchronised: sum.counts.desynchronised,
     };
     sums.into_iter().map(row).collect()
+}
+
+/// The figures of one origin, of all workers together.
+#[derive(Default)]
+struct OriginSums {
+    open: usize,
+    idle: usize,
+    waiting: usize,
+    workers_behind: usize,
+    counts: upstream::Counts,
+}
+
+impl OriginSums {
+    fn add(&mut self, more: &OriginSums) {
+        self.open += more.open;
+        self.idle += more.idle;
+        self.waiting += more.waiting;
+        self.workers_behind += more.workers_behind;
+        self.counts = self.counts.plus(more.counts);
+    }
 }
 
 /// The settings that hold, each with the place where it was said.

@@ -281,6 +281,12 @@ pub static FAMILIES: &[Family] = &[
     }),
     gauge("larder_store_disk_index_bytes", "Memory of the disk store's index.", disk!(index_bytes)),
     gauge("larder_store_disk_queue_bytes", "Bytes that wait to be written to disk.", disk!(queue_bytes)),
+    gauge("larder_store_disk_folders_behind", "Folders whose disk is behind with its writes.", disk!(folders_behind)),
+    counter(
+        "larder_store_disk_passed_by_total",
+        "Bodies that were not written to disk because it was behind.",
+        disk!(passed_by),
+    ),
     counter("larder_store_disk_written_bytes_total", "Bytes written to disk, also again.", disk!(written_bytes)),
     counter(
         "larder_store_disk_rewritten_bytes_total",
@@ -308,6 +314,22 @@ pub static FAMILIES: &[Family] = &[
     gauge("larder_upstream_requests_waiting", "Requests that wait for a connection to an origin.", |admin, samples| {
         samples.origins(admin, |origin| origin.waiting as u64);
     }),
+    gauge("larder_upstream_workers_behind", "Workers whose requests wait too long for an origin.", |admin, samples| {
+        samples.origins(admin, |origin| origin.workers_behind as u64);
+    }),
+    gauge("larder_workers_behind", "Workers that come too late to their work.", |admin, samples| {
+        samples.one(admin.common.workers_behind.load(Ordering::Relaxed));
+    }),
+    counter(
+        "larder_overload_refused_total",
+        "Requests answered 503 under overload, by reason: the queue for their origin, the share of their client, their low priority.",
+        |admin, samples| {
+            let counters = &admin.common.counters;
+            samples.labelled("reason", "busy", counters.refused_busy.load(Ordering::Relaxed));
+            samples.labelled("reason", "client-busy", counters.refused_client_busy.load(Ordering::Relaxed));
+            samples.labelled("reason", "shed", counters.refused_shed.load(Ordering::Relaxed));
+        },
+    ),
     counter("larder_upstream_connections_opened_total", "Connections to origins opened.", |admin, samples| {
         samples.origins(admin, |origin| origin.opened);
     }),

@@ -13,6 +13,7 @@ mod icap;
 mod lists;
 mod metrics;
 mod origins;
+mod overload;
 mod page;
 mod proc_files;
 mod pulse;

@@ -1,6 +1,6 @@
 //! The last five minutes, second by second: what the page draws and `larder top` shows.
 
-use super::Admin;
+use super::{Admin, overload};
 use crate::clock;
 use crate::record::{BOUNDS_MICROS, Cause};
 use crate::tally::Counters;
@@ -55,6 +55,9 @@ pub struct Now {
     pub disk_bytes: u64,
     /// The budget of the disk store; 0 without one.
     pub disk_bytes_max: u64,
+    /// A sentence for each thing that is behind with its work; none while all is well.
+    #[serde(default)]
+    pub behind: Vec<String>,
 }
 
 /// Requests, bytes and latency of one second.
@@ -298,6 +301,7 @@ impl Pulse {
             memory_bytes_max: admin.common.config.memory_bytes,
             disk_bytes: disk.live_bytes,
             disk_bytes_max: admin.common.cache.disk().and(admin.common.config.disk_bytes).unwrap_or(0),
+            behind: overload::behind(admin),
         }
     }
 }

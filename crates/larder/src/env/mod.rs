@@ -5,7 +5,7 @@ mod guard;
 
 pub use guard::RecordGuard;
 
-use crate::clock::Carried;
+use crate::clock::{self, Carried};
 use crate::config::{Config, TextsLogged};
 use crate::credential_secret::CredentialSecret;
 use crate::handed_out::HandedOut;
@@ -15,6 +15,7 @@ use crate::listener::Listener;
 use crate::lists::{ListSet, Lists};
 use crate::live::{self, Held, Live};
 use crate::log::{AccessLog, Lines};
+use crate::overload::StandingDelay;
 use crate::package_index::IndexDigests;
 use crate::page::Page;
 use crate::people::{ConnectionLogin, People, User};
@@ -39,7 +40,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Renders a page of the cache manager by its path; `None` when there is no such page.
 pub type ManagerPages = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
@@ -86,6 +87,8 @@ pub struct Common {
     pub manager_pages: OnceLock<ManagerPages>,
     /// How often a task or thread of a worker met a broken invariant and began anew.
     pub worker_restarts: AtomicU64,
+    /// Workers that come too late to their work.
+    pub workers_behind: AtomicU64,
     /// Held by a purge that counts its matches.
     pub purge_counting: tokio::sync::Semaphore,
     /// The name of this server in `Via`.
@@ -118,6 +121,7 @@ impl Common {
             traces: None,
             manager_pages: OnceLock::new(),
             worker_restarts: AtomicU64::new(0),
+            workers_behind: AtomicU64::new(0),
             purge_counting: tokio::sync::Semaphore::new(1),
             via: [format!("1.0 {via_name}"), format!("1.1 {via_name}")],
             via_name,
@@ -204,7 +208,12 @@ pub struct Env {
     lists: live::Copy<ListSet>,
     /// Connections to processes of hooks, and decisions that are remembered.
     pub hooks: HookLines,
+    /// How late the worker comes to its work.
+    delay: RefCell<StandingDelay>,
 }
+
+/// A worker is behind once it has been late for so long.
+const LATE_FOR: Duration = Duration::from_secs(1);
 
 impl Env {
     /// The context of the worker with this number, from 0.
@@ -226,8 +235,27 @@ impl Env {
             hooks: HookLines::default(),
             own_addresses: live::Copy::default(),
             lists: live::Copy::default(),
+            delay: RefCell::default(),
             common,
         })
+    }
+
+    /// Notes how late the worker came to its work.
+    pub fn note_delay(&self, delay: Duration) {
+        let target = self.config().overload.worker_delay;
+        let mut standing = self.delay.borrow_mut();
+        let was_behind = standing.is_behind();
+        standing.note(delay, (target, LATE_FOR), clock::instant().into());
+        match (was_behind, standing.is_behind()) {
+            (false, true) => self.common.workers_behind.fetch_add(1, Ordering::Relaxed),
+            (true, false) => self.common.workers_behind.fetch_sub(1, Ordering::Relaxed),
+            _ => 0,
+        };
+    }
+
+    /// Whether the worker has come too late to its work for some time.
+    pub fn is_behind(&self) -> bool {
+        self.delay.borrow().is_behind()
     }
 
     /// The settings in force.

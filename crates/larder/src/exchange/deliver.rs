@@ -11,7 +11,7 @@ use crate::env::Env;
 use crate::fetch::Refill;
 use crate::page::Page;
 use crate::reach;
-use crate::record::{Cause, Id, Outcome, Record};
+use crate::record::{Cause, Id, Number, Outcome, Record};
 use crate::rules::{self, Limited};
 use crate::upstream::UpstreamFaultKind;
 use bytes::Bytes;
@@ -327,9 +327,28 @@ pub fn failed(failure: &Failure, record: &mut Record) -> Page {
         let remedy = "Try again in a moment, or tell the administrator of this cache.";
         return Page::new(failure.status, failure.word, what, remedy);
     }
+    if is_overload(failure.word) {
+        let what = format!("There are more requests than can be answered: {}.", failure.detail);
+        let page = Page::new(failure.status, failure.word, what, "Try again in a moment.");
+        return page.with("Retry-After", retry_after(record.number).to_string());
+    }
     let remedy = "The cache itself is well. Try again, or ask the administrator of the origin.";
     let what = format!("The origin gave no usable answer: {}.", failure.detail);
     Page::new(failure.status, failure.word, what, remedy)
+}
+
+/// Whether a failure means that too many requests want the same.
+fn is_overload(word: &str) -> bool {
+    [UpstreamFaultKind::Busy, UpstreamFaultKind::ClientBusy, UpstreamFaultKind::Shed]
+        .iter()
+        .any(|kind| kind.as_str() == word)
+}
+
+/// The seconds after which a request that was refused under overload may come again. Requests that are refused together get different
+/// ones: if all came back at the same moment, they would be too many again.
+fn retry_after(number: Number) -> u64 {
+    const SPREAD_SECONDS: u64 = 8;
+    1 + (number.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % SPREAD_SECONDS
 }
 
 fn has_conditions(fields: &Fields) -> bool {

@@ -220,6 +220,7 @@ async fn ask_upgrade(
         body: None,
         reach: &env.reach(ask.asker()),
         client: Some(Client::at(peer.address.ip())),
+        priority: ask.priority(),
         begins: notes.attempt().into(),
         silent_for: None,
         on: &|event| match event {

@@ -17,11 +17,12 @@ use crate::reach::{self, Asker};
 use crate::record::{Cause, Outcome, Record};
 use crate::request_body::RequestBody;
 use crate::rules::Ask;
-use crate::upstream::Outage;
+use crate::upstream::{Outage, UpstreamFaultKind};
 use larder_cache::cache::{Cache, Disk, Fill, Found, Hit, Joins, Writer};
 use larder_cache::entry::{Arrival, Contact, Failure, FailureKind, Gap, PinnedEntry, Reader, ReuseReason};
 use larder_cache::head::StoredHead;
 use larder_cache::policy::{self, Asked, StaleWhy};
+use larder_rules::rule::Priority;
 use larder_wire::{Method, RequestHead};
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -578,6 +579,8 @@ impl<S: ClientStream> Lookup<'_, S> {
             {
                 None
             }
+            // The fetch was refused for its client's share of the origin, or for its low priority.
+            Arrival::Failed(failure) if self.asks_although_refused(failure.word) => None,
             // The fetch began for an ordinary client, to whom this response may not be sent.
             Arrival::Failed(failure) => match self.instead_of_unreachable(failure.kind) {
                 Some(hit) => self.stood_in(hit).await,
@@ -585,6 +588,12 @@ impl<S: ClientStream> Lookup<'_, S> {
             },
             Arrival::Alone => None,
         }
+    }
+
+    /// Whether a fetch that was refused for the one who began it may be granted to this request.
+    fn asks_although_refused(&self, word: &str) -> bool {
+        let is_shed = word == UpstreamFaultKind::Shed.as_str();
+        word == UpstreamFaultKind::ClientBusy.as_str() || (is_shed && self.ask.priority() > Priority::Low)
     }
 
     /// The stored response that a run may have while its origin is out of reach.

@@ -108,6 +108,7 @@ fn of_nothing(peek: &Peek) -> Cause {
             Fate::Changed => Cause::Changed,
             Fate::Corrupt => Cause::NotStored,
             Fate::TooLong => Cause::NotStored,
+            Fate::DiskBehind => Cause::DiskBehind,
         },
     }
 }

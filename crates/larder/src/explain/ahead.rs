@@ -304,6 +304,7 @@ fn foretold(answer: &ResponseHead, request: &RequestHead, ask: &Ask, scene: &Sce
             why: Some(why.as_str().to_owned()),
             numbers: None,
             on_disk: None,
+            disk_is_behind: false,
             vary: Vec::new(),
         },
         Storable::Yes(terms) => Decision::Stored {
@@ -311,6 +312,7 @@ fn foretold(answer: &ResponseHead, request: &RequestHead, ask: &Ask, scene: &Sce
             why: None,
             numbers: Some(FreshnessFacts::of(&terms, now).into()),
             on_disk: None,
+            disk_is_behind: false,
             vary: terms.vary.names().map(str::to_owned).collect(),
         },
     };

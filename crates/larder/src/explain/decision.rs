@@ -167,6 +167,9 @@ pub enum Decision {
         numbers: Option<Numbers>,
         /// The disk admitted it; nothing where there is no disk or it was not asked.
         on_disk: Option<bool>,
+        /// It did not, because it was behind with its writes.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        disk_is_behind: bool,
         /// The fields by which variants would be told apart, of an answer that might come.
         vary: Vec<String>,
     },

@@ -7,6 +7,7 @@ use crate::config::{Config, ValueSource};
 use crate::hook::Stage;
 use crate::record::{Cause, Detail, Keeping, Names, Notes, Outcome, Record, Reuse, Variant};
 use crate::rules::Rule;
+use larder_cache::cache::Admitted;
 use larder_wire::icap::Vector;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -226,13 +227,17 @@ pub(super) fn lifetime_by(rule: &str) -> Decision {
 fn kept(keeping: Keeping) -> Decision {
     match keeping {
         Keeping::Stored { terms, on_disk } => {
-            Decision::Stored { stored: true, why: None, numbers: Some(terms.into()), on_disk, vary: Vec::new() }
+            let disk_is_behind = on_disk == Some(Admitted::Behind);
+            let on_disk = on_disk.map(|admitted| admitted == Admitted::Yes);
+            let numbers = Some(terms.into());
+            Decision::Stored { stored: true, why: None, numbers, on_disk, disk_is_behind, vary: Vec::new() }
         }
         Keeping::Not(why) => Decision::Stored {
             stored: false,
             why: Some(why.as_str().to_owned()),
             numbers: None,
             on_disk: None,
+            disk_is_behind: false,
             vary: Vec::new(),
         },
     }

@@ -29,8 +29,8 @@ impl fmt::Display for Decision {
             }
             Decision::Upstream { .. } => upstream(self, f),
             Decision::OriginGroup { group, tries, refused } => origin_group(group, tries, refused.as_deref(), f),
-            Decision::Stored { stored, why, numbers, on_disk, vary } => {
-                kept(*stored, why.as_deref(), numbers.as_ref(), *on_disk, f)?;
+            Decision::Stored { stored, why, numbers, on_disk, disk_is_behind, vary } => {
+                kept(*stored, why.as_deref(), numbers.as_ref(), (*on_disk, *disk_is_behind), f)?;
                 if vary.is_empty() { Ok(()) } else { write!(f, "; a variant by {}", vary.join(", ")) }
             }
             Decision::Answer(settled) => answer(settled, f),
@@ -315,7 +315,7 @@ fn kept(
     stored: bool,
     why: Option<&str>,
     numbers: Option<&Numbers>,
-    on_disk: Option<bool>,
+    (on_disk, disk_is_behind): (Option<bool>, bool),
     f: &mut fmt::Formatter<'_>,
 ) -> fmt::Result {
     if !stored {
@@ -328,6 +328,7 @@ fn kept(
         write!(f, ", fresh for {} s {by}{old}, until {}", numbers.lifetime, date(until(numbers)))?;
     }
     match on_disk {
+        Some(false) if disk_is_behind => f.write_str("; in memory only, the disk is behind with its writes"),
         Some(true) => f.write_str("; in memory, and admitted to disk"),
         Some(false) => f.write_str("; in memory only, the disk admits what is asked for twice"),
         None => Ok(()),
@@ -343,6 +344,7 @@ pub(super) fn not_stored(why: &str) -> &str {
         "status" => "answers of this status are not (status)",
         "must-understand" => "it said must-understand, and its status is unknown (must-understand)",
         "no-store" => "it said no-store (no-store)",
+        "disk-behind" => "the disk was behind with its writes, and memory had no room for it (disk-behind)",
         "private" => "it said private: it is for one user (private)",
         "authorization" => {
             "the request had Authorization, and the answer does not say that others may have it (authorization)"

@@ -7,6 +7,7 @@ use crate::record::Peer;
 use crate::upstream::{BodySource, Call, CallEvent, OriginResponse, OutgoingBody, UpstreamFault, UpstreamFaultKind};
 use larder_cache::entry::Contact;
 use larder_cache::policy::Times;
+use larder_rules::rule::Priority;
 use larder_wire::{Fields, Host, ResponseHead, Url, hop};
 use std::time::{Duration, Instant};
 
@@ -43,6 +44,9 @@ impl Fetch {
         body: Option<OutgoingBody>,
     ) -> Result<OriginAnswer, UpstreamFault> {
         let this = self;
+        if this.ask.priority() == Priority::Low && this.env.is_behind() {
+            return Err(UpstreamFault::shed("this worker of the cache comes to its work too late"));
+        }
         let mut call = Call {
             to,
             tls_name: None,
@@ -52,6 +56,7 @@ impl Fetch {
             body,
             reach: &this.env.reach(this.ask.asker()),
             client: Some(Client::at(this.client.ip())),
+            priority: this.ask.priority(),
             begins: this.begin_attempt().into(),
             silent_for: this.silent_for,
             on: &|event| this.note(event),

@@ -699,7 +699,10 @@ fn publish(
         _ => fetch.storable(&mut head, times, settings),
     };
     match storable {
-        Storable::Yes(_) if too_long => pass(&mut fetch, head, declared, NotStored::TooLong, times),
+        Storable::Yes(_) if too_long => {
+            let why = fetch.writer.why_not_taken();
+            pass(&mut fetch, head, declared, why, times);
+        }
         Storable::Yes(terms) if head.status == 206 => match part::whole_of(&head) {
             Some((range, length)) => {
                 let head = policy::whole_head(&head);
@@ -717,7 +720,7 @@ fn publish(
             // The answer to a HEAD has no body, whatever length it declares.
             let length = if fetch.request.method == Method::Head { Some(0) } else { declared };
             fetch.writer.store(kept, length);
-            let on_disk = fetch.writer.is_admitted();
+            let on_disk = fetch.writer.admitted();
             fetch.notes.keeping.replace(Some(Keeping::Stored { terms: weighed, on_disk }));
         }
         Storable::No(why) => pass(&mut fetch, head, declared, why, times),
@@ -754,8 +757,8 @@ fn kept(
 fn pass(fetch: &mut Fetch, mut head: ResponseHead, declared: Option<u64>, why: NotStored, times: Times) {
     if fetch.kind.is_shared() {
         fetch.notes.keeping.replace(Some(Keeping::Not(why)));
-        // A portal's page says nothing of the URL.
-        if why != NotStored::Portal {
+        // A portal's page says nothing of the URL, and a disk that is behind nothing of the next answer.
+        if !matches!(why, NotStored::Portal | NotStored::DiskBehind) {
             fetch.env.common.cache.mark_pass(fetch.writer.key().text(), times.received, why);
         }
         let is_of_origin = !matches!(why, NotStored::Address | NotStored::Portal);

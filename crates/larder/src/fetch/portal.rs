@@ -11,6 +11,7 @@ use super::ask::OriginAnswer;
 use crate::clock;
 use crate::upstream::{Call, UpstreamFault, UpstreamFaultKind};
 use larder_cache::policy::{self, Asked, Terms};
+use larder_rules::rule::Priority;
 use larder_wire::date::Stamp;
 use larder_wire::fields::trim;
 use larder_wire::target::resolve;
@@ -134,6 +135,7 @@ impl Fetch {
             body: None,
             reach: &self.env.reach(self.ask.asker()),
             client: None,
+            priority: Priority::default(),
             begins: clock::instant().into(),
             silent_for: None,
             on: &|_| {},

@@ -74,6 +74,7 @@ impl Fetch {
             body: None,
             reach: &self.env.reach(self.ask.asker()),
             client: None,
+            priority: self.ask.priority(),
             begins: self.begin_attempt().into(),
             silent_for: None,
             on: &|_| {},

@@ -8,7 +8,7 @@ use crate::digest::DigestSource;
 use crate::hook::HookNote;
 use crate::prefetch::prefetch;
 use crate::sampling::Sampled;
-use larder_cache::cache::{Fate, Peek, Whole};
+use larder_cache::cache::{Admitted, Fate, Peek, Whole};
 use larder_cache::key::Key;
 use larder_cache::policy::vary::VARY_NAMES_MAX;
 use larder_cache::policy::{Asked, FreshnessFacts, Grace, NotStored, Terms, Usable};
@@ -324,7 +324,7 @@ pub enum Keeping {
         /// On these terms.
         terms: FreshnessFacts,
         /// On disk too; `None` without a disk, or where that was not asked yet.
-        on_disk: Option<bool>,
+        on_disk: Option<Admitted>,
     },
     /// It is not.
     Not(NotStored),

@@ -14,6 +14,7 @@ use crate::reach::Asker;
 use crate::record::Rule;
 use crate::upstream::Origin;
 use larder_cache::cache::Cache;
+use larder_rules::rule::Priority;
 use larder_wire::{Fields, RequestHead, Url};
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -150,6 +151,11 @@ impl Ask {
     /// The limits of bandwidth under which its client gets the answer.
     pub fn limits(&self) -> Option<Rc<[Limited]>> {
         self.by_table.as_ref()?.limits.clone()
+    }
+
+    /// The class in which the request waits where something is overloaded.
+    pub fn priority(&self) -> Priority {
+        self.by_table.as_ref().map_or(Priority::Normal, |by_table| by_table.priority)
     }
 
     /// Changes fields of the request as rules and hooks want them.

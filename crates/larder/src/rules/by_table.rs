@@ -5,7 +5,7 @@ use super::route::Route;
 use crate::config::{HostHeader, SiteOrigin};
 use crate::hook::RequestEffects;
 use larder_rules::bandwidth::Bandwidth;
-use larder_rules::rule::{Do, RuleNote};
+use larder_rules::rule::{Do, Priority, RuleNote};
 use larder_wire::{Fields, Url};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,6 +30,8 @@ pub struct ByTable {
     pub answer: Option<Rc<AnswerChanges>>,
     /// The word of the rules about how the answer is stored.
     pub storing: Option<Rc<Storing>>,
+    /// The class in which the request waits where something is overloaded.
+    pub priority: Priority,
     /// The login that a rule required.
     pub(super) people: Option<Box<ByPeople>>,
     /// The limits of bandwidth under which the client gets the answer.

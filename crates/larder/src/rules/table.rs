@@ -447,6 +447,7 @@ fn combined(
         unrouted: None,
         answer: (answer != AnswerChanges::default()).then(|| Rc::new(answer)),
         storing: (storing != Storing::default()).then(|| Rc::new(storing)),
+        priority: rules().filter_map(|rule| rule.does.priority).next_back().unwrap_or_default(),
         people: None,
         limits: None,
         is_of_one_request,

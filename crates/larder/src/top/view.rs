@@ -52,8 +52,11 @@ fn draw_title(frame: &mut Frame, area: Rect, screen: &Screen) {
         State::Paused => "‖ paused".fg(FETCHED),
         State::Lost(_) => "○ no answer".fg(FAILED),
     };
-    let about = format!("{}, up for {}", screen.now.version, span(screen.now.uptime_seconds));
-    frame.render_widget(Line::from(vec!["Larder ".bold(), about.dim()]), area);
+    let about = match &screen.now.behind[..] {
+        [] => format!("{}, up for {}", screen.now.version, span(screen.now.uptime_seconds)).dim(),
+        behind => behind.join(" ").fg(FAILED),
+    };
+    frame.render_widget(Line::from(vec!["Larder ".bold(), about]), area);
     frame.render_widget(Line::from(state).right_aligned(), area);
 }
 

@@ -4,6 +4,7 @@ use crate::client::Client;
 use crate::reach::Reach;
 use crate::record::{GroupNote, Peer, Reuse};
 use crate::request_body::{Piece, RequestBody};
+use larder_rules::rule::Priority;
 use larder_wire::{Fields, Host, Method, ResponseHead, Url};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -27,6 +28,8 @@ pub struct Call<'a> {
     pub reach: &'a Reach,
     /// The client for whom the origin is asked; it may have its share of the permits.
     pub client: Option<Client>,
+    /// The class in which the request waits for its permit.
+    pub priority: Priority,
     /// When the request began; a second try sets the moment anew.
     pub begins: Instant,
     /// How long the origin may be silent before a stored response is sent instead of its answer; `None` where none may.

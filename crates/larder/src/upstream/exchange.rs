@@ -171,8 +171,15 @@ impl Upstreams {
     }
 
     async fn connect_for(&self, call: &Call<'_>, choice: ConnectionChoice) -> Result<h1::Connection, UpstreamFault> {
-        let connection =
-            self.connection((call.to, call.tls_name), choice, call.reach, call.begins, (call.client, call.on)).await?;
+        let connection = self
+            .connection(
+                (call.to, call.tls_name),
+                choice,
+                call.reach,
+                call.begins,
+                ((call.client, call.priority), call.on),
+            )
+            .await?;
         let reuse = if connection.is_reused() { Reuse::Again } else { Reuse::New };
         (call.on)(CallEvent::Connected { at: connection.leased_at(), peer: connection.peer(), reuse });
         Ok(connection)

@@ -98,6 +98,10 @@ pub enum UpstreamFaultKind {
     ClientGone,
     /// As many requests are under way at the origin as may be, and no place was free to wait or none of them ended in time.
     Busy,
+    /// The client has as many requests at the origin as one client may have, or its request gave way to one of another client.
+    ClientBusy,
+    /// The request is of the lowest class, and was refused because others wait for too long.
+    Shed,
     /// No member of a group may be asked.
     NoMember,
     /// Somebody else answers in the origin's place: a captive portal.
@@ -131,6 +135,8 @@ impl UpstreamFaultKind {
             UpstreamFaultKind::TooManyInterim => "too-many-interim",
             UpstreamFaultKind::ClientGone => "client-gone",
             UpstreamFaultKind::Busy => "busy",
+            UpstreamFaultKind::ClientBusy => "client-busy",
+            UpstreamFaultKind::Shed => "shed",
             UpstreamFaultKind::NoMember => "no-member",
             UpstreamFaultKind::Portal => "portal",
             UpstreamFaultKind::Application => "application-failed",
@@ -146,7 +152,11 @@ impl UpstreamFaultKind {
             | UpstreamFaultKind::ConnectTimeout
             | UpstreamFaultKind::FirstByteTimeout
             | UpstreamFaultKind::IdleTimeout => 504,
-            UpstreamFaultKind::Busy | UpstreamFaultKind::NoMember | UpstreamFaultKind::Icap => 503,
+            UpstreamFaultKind::Busy
+            | UpstreamFaultKind::ClientBusy
+            | UpstreamFaultKind::Shed
+            | UpstreamFaultKind::NoMember
+            | UpstreamFaultKind::Icap => 503,
             UpstreamFaultKind::OutOfReach => 403,
             _ => 502,
         }
@@ -198,6 +208,12 @@ impl UpstreamFault {
         UpstreamFault::new(UpstreamFaultKind::OutOfReach, detail)
     }
 
+    /// The refusal of a request of the lowest class, with the reason.
+    pub fn shed(why: impl fmt::Display) -> UpstreamFault {
+        let detail = format!("{why}, and rules give this request a low priority");
+        UpstreamFault::new(UpstreamFaultKind::Shed, detail)
+    }
+
     /// The client is gone, and with it the rest of the request.
     pub(super) fn client_left() -> UpstreamFault {
         UpstreamFault::new(UpstreamFaultKind::ClientGone, "the client left before its request was complete")
@@ -226,10 +242,10 @@ impl UpstreamFault {
     /// How far the request got. An origin that can't prove who it is, one that answers nonsense, an address that may not be asked and
     /// our own full queue do not disconnect a cache.
     pub fn distance(&self) -> FailureKind {
-        use UpstreamFaultKind::{Busy, Icap, OutOfReach, Tls, TooManyInterim, Wire};
+        use UpstreamFaultKind::{Busy, ClientBusy, Icap, OutOfReach, Shed, Tls, TooManyInterim, Wire};
         match self.kind {
             Tls(TlsTrouble::CertificateInvalid { .. }) => FailureKind::Identity,
-            Tls(_) | Wire(_) | TooManyInterim | Busy | OutOfReach | Icap => FailureKind::Answer,
+            Tls(_) | Wire(_) | TooManyInterim | Busy | ClientBusy | Shed | OutOfReach | Icap => FailureKind::Answer,
             _ if self.is_out_of_reach() => FailureKind::OutOfReach,
             _ => FailureKind::Disconnected,
         }
@@ -332,6 +348,8 @@ mod tests {
             (UpstreamFaultKind::FirstByteTimeout, "first-byte-timeout", 504),
             (UpstreamFaultKind::IdleTimeout, "idle-timeout", 504),
             (UpstreamFaultKind::Busy, "busy", 503),
+            (UpstreamFaultKind::ClientBusy, "client-busy", 503),
+            (UpstreamFaultKind::Shed, "shed", 503),
             (UpstreamFaultKind::NoMember, "no-member", 503),
             (UpstreamFaultKind::TooManyInterim, "too-many-interim", 502),
             (UpstreamFaultKind::Tls(TlsTrouble::Handshake), "tls-handshake", 502),
@@ -352,12 +370,16 @@ mod tests {
 
     #[test]
     fn how_far_a_request_got_decides_what_may_stand_in() {
-        use UpstreamFaultKind::{Busy, ConnectTimeout, Dns, Portal, Refused, Reset, Tls, Unreachable};
+        use UpstreamFaultKind::{
+            Busy, ClientBusy, ConnectTimeout, Dns, Portal, Refused, Reset, Shed, Tls, Unreachable,
+        };
         let wrong = TlsTrouble::CertificateInvalid { why: CertificateTrouble::WrongName };
         for (kind, distance) in [
             (Tls(wrong), FailureKind::Identity),
             (Tls(TlsTrouble::Handshake), FailureKind::Answer),
             (Busy, FailureKind::Answer),
+            (ClientBusy, FailureKind::Answer),
+            (Shed, FailureKind::Answer),
             (Reset, FailureKind::Disconnected),
             // The name server is heard well.
             (Dns(DnsTrouble::NotFound), FailureKind::Disconnected),

@@ -384,7 +384,11 @@ async fn send(
 /// Tells the group of a fault, unless it is this side's.
 fn blame(request: &mut MemberRequest, fault: &UpstreamFault) {
     match fault.kind {
-        UpstreamFaultKind::Busy | UpstreamFaultKind::ClientGone | UpstreamFaultKind::OutOfReach => request.excused(),
+        UpstreamFaultKind::Busy
+        | UpstreamFaultKind::ClientBusy
+        | UpstreamFaultKind::Shed
+        | UpstreamFaultKind::ClientGone
+        | UpstreamFaultKind::OutOfReach => request.excused(),
         _ => request.failed(&fault.to_string()),
     }
 }
@@ -405,6 +409,7 @@ fn call_to<'c>(
         body: None,
         reach: call.reach,
         client: call.client,
+        priority: call.priority,
         begins: Instant::now(),
         silent_for: call.silent_for,
         on,

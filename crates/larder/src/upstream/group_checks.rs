@@ -6,6 +6,7 @@ use super::{UpstreamFault, UpstreamFaultKind, Upstreams};
 use crate::config::OriginMember;
 use crate::config::origin::{MemberHost, OriginCheck};
 use crate::reach::Reach;
+use larder_rules::rule::Priority;
 use larder_wire::{Fields, Method};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -84,6 +85,7 @@ async fn ask(upstreams: &Upstreams, member: &OriginMember, check: &OriginCheck) 
         body: None,
         reach: &Reach::Configured,
         client: None,
+        priority: Priority::default(),
         begins: Instant::now(),
         silent_for: None,
         on: &|_| {},

@@ -29,6 +29,7 @@ mod ranges;
 mod tests;
 mod unreachable;
 mod wait_limit;
+mod waiting;
 
 pub use body::BodySource;
 pub use call::{Call, CallEvent, OutgoingBody};
@@ -54,6 +55,7 @@ use bytes::BytesMut;
 use dns::Dns;
 use h1::Connection;
 use idle::ConnectionChoice;
+use larder_rules::rule::Priority;
 use larder_wire::parse::HeadLimits;
 use larder_wire::{Host, Scheme, Url};
 use permits::{Grant, Permit};
@@ -88,6 +90,8 @@ pub struct Settings {
     pub idle_max: usize,
     /// Requests that wait for a permit of one origin, per worker.
     pub waiting_max: usize,
+    /// How long the oldest request may wait for a permit before the origin counts as behind.
+    pub delay_target: Duration,
     /// The part of an origin's permits, and of its queue, that one client may have.
     pub client_share_percent: u32,
     /// Fetches from one origin that go on although nobody reads them, per worker.
@@ -126,6 +130,7 @@ impl Settings {
             idle_per_origin_max: 64,
             idle_max: 512,
             waiting_max: 1024,
+            delay_target: Duration::from_secs(3),
             client_share_percent: 100,
             unread_per_origin_max: 64,
             unread_max: 256,
@@ -252,6 +257,8 @@ pub struct OriginStats {
     pub idle: usize,
     /// Requests that wait for a permit.
     pub waiting: usize,
+    /// Whether requests have waited for too long, and still do.
+    pub is_behind: bool,
     /// Its events so far.
     pub counts: Counts,
 }
@@ -327,18 +334,18 @@ impl Upstreams {
         choice: ConnectionChoice,
         reach: &Reach,
         now: Instant,
-        (client, on): (Option<Client>, &dyn Fn(CallEvent)),
+        (asked_by, on): ((Option<Client>, Priority), &dyn Fn(CallEvent)),
     ) -> Result<Connection, UpstreamFault> {
         let parents = parents::of(&url.host, reach);
         let origin = match parents {
             None => self.shared.pool.origin((url, tls_name), now),
             Some(_) => self.shared.pool.origin_by_parents((url, tls_name), now),
         };
-        let (permit, handed_on, now) = match Permit::try_take(&origin, client) {
+        let (permit, handed_on, now) = match Permit::try_take(&origin, asked_by.0) {
             Some(permit) => (permit, None, now),
             None => {
                 // Boxed, as all that is large and rare here: a fetch is copied as it begins.
-                let Grant { permit, connection } = Box::pin(Permit::wait(&origin, client)).await?;
+                let Grant { permit, connection } = Box::pin(Permit::wait(&origin, asked_by)).await?;
                 (permit, connection, Instant::now())
             }
         };

@@ -1,18 +1,23 @@
 //! How many requests may be under way at one origin, whose they are, and which of them wait.
 //!
-//! Each request has a [`Permit`] until its response is over; a tunnel has one until it ends. A permit that comes back goes to the
-//! first request that waits and whose client may have one more, never to a newcomer (decisions 026, 035). Connections are not
-//! counted here. One that can serve again goes along with its permit, so that the next request need not look for one.
+//! Each request has a [`Permit`] until its response is over; a tunnel has one until it ends. A permit that comes back goes to a
+//! request that waits and whose client may have one more, never to a newcomer (decisions 026, 035): to which one is known in
+//! [`waiting`](super::waiting). While requests have waited for too long, those of the lowest class do not wait, and others wait for
+//! no longer than that (decision 069). Connections are not counted here. One that can serve again goes along with its permit, so that
+//! the next request need not look for one.
 
 use super::fault::{UpstreamFault, UpstreamFaultKind};
 use super::idle::{ConnectionChoice, IdleConnection, IdleConnections};
+use super::waiting::{Ticket, Waiting, WaitingRequests};
 use super::{Counts, Origin, OriginStats, Settings};
 use crate::client::Client;
+use crate::overload::StandingDelay;
 #[cfg(test)]
 use crate::planted::{self, Planted};
 use crate::reach::Reach;
+use larder_rules::rule::Priority;
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -32,6 +37,8 @@ pub(super) struct PermitLimits {
     client_waiting_max: usize,
     /// How long a request waits.
     waiting_time: Duration,
+    /// How long the oldest one may wait before the origin counts as behind.
+    delay_target: Duration,
 }
 
 impl PermitLimits {
@@ -43,6 +50,7 @@ impl PermitLimits {
             client_requests_max: share(settings.connections_per_origin_max),
             client_waiting_max: share(settings.waiting_max),
             waiting_time: settings.connect_timeout,
+            delay_target: settings.delay_target,
         }
     }
 }
@@ -62,15 +70,20 @@ pub(super) struct Permits {
 #[derive(Default)]
 struct State {
     holders: Holders,
-    waiting: VecDeque<Waiting>,
-    tickets: u64,
+    waiting: WaitingRequests<oneshot::Sender<Turn>>,
+    delay: StandingDelay,
 }
 
-/// A request in the queue.
-struct Waiting {
-    ticket: u64,
-    client: Option<Client>,
-    grant: oneshot::Sender<Grant>,
+/// The end of a wait: a permit, or the reason why there is none.
+type Turn = Result<Grant, GivesWay>;
+
+/// Why a request waits no longer.
+#[derive(Clone, Copy, Debug)]
+enum GivesWay {
+    /// A request of a client that has fewer, or of a higher class, has its place.
+    ToAnother,
+    /// It has waited for longer than requests may while the origin is behind.
+    Overdue,
 }
 
 /// A permit, and the connection that came back with it.
@@ -106,24 +119,37 @@ impl Permits {
         self.under_way() + kept_free < self.limits.requests_max && self.has_room(Some(client))
     }
 
-    fn queue_up(&self, client: Option<Client>, origin: &Origin) -> Result<Place<'_>, UpstreamFault> {
+    /// Whether requests have waited for too long, and still do.
+    pub fn is_behind(&self) -> bool {
+        self.state.borrow().delay.is_behind()
+    }
+
+    fn queue_up(
+        &self,
+        (client, priority): (Option<Client>, Priority),
+        origin: &Origin,
+    ) -> Result<Place<'_>, UpstreamFault> {
+        let now = Instant::now();
+        self.end_overdue(now);
         let mut state = self.state.borrow_mut();
-        if state.waiting.len() >= self.limits.waiting_max {
-            return Err(self.busy(origin, "too many others wait already"));
+        if priority == Priority::Low && state.delay.is_behind() {
+            return Err(UpstreamFault::shed(format!("requests wait for {origin} for too long")));
         }
         let share = self.limits.client_waiting_max;
-        if client.is_some()
-            && state.waiting.len() >= share
-            && state.waiting.iter().filter(|waiting| waiting.client == client).count() >= share
-        {
+        if client.is_some() && share > 0 && state.waiting.len() >= share && state.waiting.of_client(client) >= share {
             let detail = format!("{share} requests of this client wait for {origin} already");
-            return Err(UpstreamFault::new(UpstreamFaultKind::Busy, detail));
+            return Err(UpstreamFault::new(UpstreamFaultKind::ClientBusy, detail));
+        }
+        if state.waiting.len() >= self.limits.waiting_max {
+            let other = state.waiting.gives_way_to(client, priority).and_then(|ticket| state.waiting.remove(ticket));
+            let Some(other) = other else { return Err(self.busy(origin, "too many others wait already")) };
+            drop(other.grant.send(Err(GivesWay::ToAnother)));
         }
         let (sender, receiver) = oneshot::channel();
-        let ticket = state.tickets;
-        state.tickets += 1;
-        state.waiting.push_back(Waiting { ticket, client, grant: sender });
-        Ok(Place { permits: self, ticket, grant: receiver })
+        let ticket = state.waiting.push(Waiting { client, priority, since: now, grant: sender });
+        self.note_delay(&mut state, now);
+        drop(state);
+        Ok(Place { permits: self, ticket, turn: receiver })
     }
 
     fn busy(&self, origin: &Origin, why: &str) -> UpstreamFault {
@@ -132,23 +158,51 @@ impl Permits {
         UpstreamFault::new(UpstreamFaultKind::Busy, detail)
     }
 
-    /// Takes the first request out of the queue whose client has not its share of permits.
-    fn next_waiting(&self) -> Option<Waiting> {
-        let mut state = self.state.borrow_mut();
-        let share = self.limits.client_requests_max;
-        if state.waiting.is_empty() || state.holders.len() < share {
-            return state.waiting.pop_front();
+    /// Takes the next request out of the queue whose client has not its share of permits.
+    fn next_waiting(&self) -> Option<Waiting<oneshot::Sender<Turn>>> {
+        if self.state.borrow().waiting.is_empty() {
+            return None;
         }
-        let counts = state.holders.by_client();
-        let may_have = |waiting: &Waiting| {
-            waiting.client.is_none_or(|client| counts.get(&client).is_none_or(|&held| held < share))
+        let now = Instant::now();
+        self.end_overdue(now);
+        let mut state = self.state.borrow_mut();
+        let State { holders, waiting, .. } = &mut *state;
+        let share = self.limits.client_requests_max;
+        let next = match holders.len() < share {
+            true => waiting.next(|_| true),
+            false => {
+                let counts = holders.by_client();
+                waiting.next(|client| client.and_then(|client| counts.get(&client)).is_none_or(|&held| held < share))
+            }
         };
-        let first = state.waiting.iter().position(may_have)?;
-        state.waiting.remove(first)
+        if next.is_none() {
+            self.note_delay(&mut state, now);
+        }
+        next
+    }
+
+    /// While the origin is behind, a request that has waited for longer than the target gives up its place: those behind it would wait
+    /// for as long, and all answers would come late.
+    fn end_overdue(&self, now: Instant) {
+        let mut state = self.state.borrow_mut();
+        self.note_delay(&mut state, now);
+        while state.delay.is_behind()
+            && let Some(overdue) = state.waiting.take_overdue(self.limits.delay_target, now)
+        {
+            drop(overdue.grant.send(Err(GivesWay::Overdue)));
+        }
+    }
+
+    /// A request that waits although permits are free waits for its own client, and says nothing of the origin.
+    fn note_delay(&self, state: &mut State, now: Instant) {
+        let is_full = state.holders.len() >= self.limits.requests_max;
+        let oldest = if is_full { state.waiting.oldest_for(now) } else { None };
+        let target = self.limits.delay_target;
+        state.delay.note(oldest.unwrap_or_default(), (target, target), now);
     }
 }
 
-/// The right to have one request under way at an origin. Dropped, it goes to the first request that waits.
+/// The right to have one request under way at an origin. Dropped, it goes to the next request that waits.
 pub(super) struct Permit {
     origin: Rc<OriginState>,
     /// The place among the holders; `None` once it was given back.
@@ -162,18 +216,26 @@ impl Permit {
     }
 
     /// Waits in the queue for a permit.
-    pub async fn wait(origin: &Rc<OriginState>, client: Option<Client>) -> Result<Grant, UpstreamFault> {
+    pub async fn wait(origin: &Rc<OriginState>, asked_by: (Option<Client>, Priority)) -> Result<Grant, UpstreamFault> {
         let permits = &origin.permits;
-        let mut place = permits.queue_up(client, origin.origin())?;
-        match timeout(permits.limits.waiting_time, &mut place.grant).await {
-            Ok(Ok(grant)) => Ok(grant),
+        let mut place = permits.queue_up(asked_by, origin.origin())?;
+        match timeout(permits.limits.waiting_time, &mut place.turn).await {
+            Ok(Ok(Ok(grant))) => Ok(grant),
+            Ok(Ok(Err(GivesWay::ToAnother))) => {
+                let detail = format!("a request of another client has its place before {}", origin.origin());
+                Err(UpstreamFault::new(UpstreamFaultKind::ClientBusy, detail))
+            }
+            Ok(Ok(Err(GivesWay::Overdue))) => {
+                let target = permits.limits.delay_target.as_millis();
+                Err(permits.busy(origin.origin(), &format!("it has waited for {target} ms, as others do")))
+            }
             _ if permits.state.borrow().holders.len() < permits.limits.requests_max => {
                 let share = permits.limits.client_requests_max;
                 let detail = format!(
                     "{share} requests of this client are under way at {}, and none ended in time",
                     origin.origin()
                 );
-                Err(UpstreamFault::new(UpstreamFaultKind::Busy, detail))
+                Err(UpstreamFault::new(UpstreamFaultKind::ClientBusy, detail))
             }
             _ => Err(permits.busy(origin.origin(), "none ended in time")),
         }
@@ -189,7 +251,7 @@ impl Permit {
         &self.origin
     }
 
-    /// Gives the permit back together with a connection that can serve again. The first request that waits gets both; where
+    /// Gives the permit back together with a connection that can serve again. The next request that waits gets both; where
     /// none does, the connection is returned.
     pub fn give_back_with(mut self, connection: IdleConnection) -> Option<IdleConnection> {
         self.end();
@@ -206,9 +268,10 @@ impl Permit {
     }
 
     /// A request that has just given up drops the grant, and its permit goes to the next one.
-    fn grant(&self, first: Waiting, connection: Option<IdleConnection>) {
-        let permit = Permit::begin(&self.origin, first.client);
-        drop(first.grant.send(Grant { permit, connection }));
+    fn grant(&self, next: Waiting<oneshot::Sender<Turn>>, connection: Option<IdleConnection>) {
+        let permit = Permit::begin(&self.origin, next.client);
+        self.origin.permits.note_delay(&mut self.origin.permits.state.borrow_mut(), Instant::now());
+        drop(next.grant.send(Ok(Grant { permit, connection })));
     }
 }
 
@@ -314,6 +377,7 @@ impl OriginState {
             open: self.open(),
             idle: self.idle.len(),
             waiting: self.permits.waiting(),
+            is_behind: self.permits.is_behind(),
             counts: self.counts.get(),
         }
     }
@@ -365,15 +429,15 @@ impl Holders {
 /// A place in an origin's queue, free again when this is dropped.
 struct Place<'a> {
     permits: &'a Permits,
-    ticket: u64,
-    grant: oneshot::Receiver<Grant>,
+    ticket: Ticket,
+    turn: oneshot::Receiver<Turn>,
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut state = self.permits.state.borrow_mut();
-        if let Ok(at) = state.waiting.binary_search_by_key(&self.ticket, |waiting| waiting.ticket) {
-            state.waiting.remove(at);
+        if state.waiting.remove(self.ticket).is_some() {
+            self.permits.note_delay(&mut state, Instant::now());
         }
     }
 }

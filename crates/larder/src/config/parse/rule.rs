@@ -378,6 +378,7 @@ fn work(does: &RuleDo, page: Option<Template>) -> Do {
             ..rate
         }),
         bandwidth: words(&does.bandwidth),
+        priority: does.priority,
         mark: does.mark.as_deref().map(Box::from),
     }
 }
@@ -448,6 +449,8 @@ do = { set = "X-A: {host}", tag = ["a", "b"], lifetime = "10m", rate = "10/s", r
             ("do = { add = \"authorization: Basic YTpi\" }", "`add` puts no Authorization beside"),
             ("do = { rate = \"10/s\", rate_by = \"user\" }", "counting by users needs a login"),
             ("do = { rate = \"10/d\" }", "write it as 10/s"),
+            ("do = { priority = \"urgent\" }", "low, normal or high"),
+            ("do = { deny = true, priority = \"low\" }", "has no effects beside `mark`"),
             ("do = { bandwidth = \"guests\" }", "there is no bandwidth \"guests\""),
         ] {
             let report = read(&format!("[[rule]]\n{rule}\n")).unwrap_err();

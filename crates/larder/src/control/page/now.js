@@ -66,6 +66,8 @@ export class Now {
   /** Draws what is known, where somebody sees it. */
   draw() {
     if (!this.value || document.hidden || byId("view-now").hidden) return;
+    byId("behind").hidden = !this.value.behind.length;
+    say(byId("behind"), this.value.behind.join(" "));
     this.tiles(this.value);
     this.traffic.draw(this.seconds);
     this.room(this.value);

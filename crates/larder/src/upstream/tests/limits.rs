@@ -6,6 +6,9 @@ use crate::reach::Reach;
 use crate::upstream::h1::Connection;
 use crate::upstream::idle::ConnectionChoice;
 use crate::upstream::{Origin, Settings, SettingsFault, UpstreamFault, UpstreamFaultKind, Upstreams};
+use larder_rules::rule::Priority;
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -237,6 +240,16 @@ fn refused_address() -> std::net::SocketAddr {
 
 /// A connection for a client at this address.
 async fn lease_for(upstreams: &Upstreams, origin: &Origin, client: u8) -> Result<Connection, UpstreamFault> {
+    lease_in_class(upstreams, origin, client, Priority::Normal).await
+}
+
+/// A connection for a request of this class.
+async fn lease_in_class(
+    upstreams: &Upstreams,
+    origin: &Origin,
+    client: u8,
+    priority: Priority,
+) -> Result<Connection, UpstreamFault> {
     let client = Some(Client::at([10, 0, 0, client].into()));
     let now = tokio::time::Instant::now();
     let url = url(origin);
@@ -245,9 +258,19 @@ async fn lease_for(upstreams: &Upstreams, origin: &Origin, client: u8) -> Result
         ConnectionChoice::IdleAllowed,
         &Reach::Configured,
         now,
-        (client, &|_| {}),
+        ((client, priority), &|_| {}),
     ))
     .await
+}
+
+/// Does all of this together.
+async fn all(work: impl IntoIterator<Item = impl Future<Output = ()>>) {
+    let mut left: Vec<_> = work.into_iter().map(Box::pin).collect();
+    poll_fn(|cx| {
+        left.retain_mut(|each| each.as_mut().poll(cx).is_pending());
+        if left.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -266,7 +289,7 @@ async fn a_client_that_has_its_share_leaves_the_rest_to_others() {
     let (a, b, c) = tokio::join!(waits(), waits(), waits());
     for (fault, words) in [(a, "in time"), (b, "in time"), (c, "of this client")] {
         let fault = fault.err().unwrap();
-        assert_eq!((fault.kind.clone(), fault.status()), (UpstreamFaultKind::Busy, 503));
+        assert_eq!((fault.kind.clone(), fault.status()), (UpstreamFaultKind::ClientBusy, 503));
         assert!(fault.detail.contains(words), "{fault}");
     }
     // Another client is served at once meanwhile.
@@ -309,6 +332,113 @@ async fn who_has_its_share_is_passed_over_in_the_queue() {
     assert_eq!(*order.borrow(), [3, 1]);
     drop((again, third));
     assert_eq!((upstreams.stats().origins[0].open, upstreams.stats().origins[0].waiting), (0, 0));
+}
+
+/// A hundred requests of one client stand in the queue, and those of three others: they are next, each in its turn.
+#[tokio::test]
+async fn a_client_with_many_requests_starves_no_other() {
+    let origin = at(answers(EMPTY).await);
+    let upstreams = upstreams(one_connection);
+    let held = lease_for(&upstreams, &origin, 1).await.unwrap();
+    let order = std::cell::RefCell::new(Vec::new());
+    let turn = async |client: u8| {
+        drop(lease_for(&upstreams, &origin, client).await.unwrap());
+        order.borrow_mut().push(client);
+    };
+    let greedy = all((0..100).map(|_| turn(1)));
+    let others = async {
+        until(|| upstreams.stats().origins[0].waiting == 100).await;
+        let give_back = async {
+            until(|| upstreams.stats().origins[0].waiting == 103).await;
+            drop(held);
+        };
+        tokio::join!(turn(2), turn(3), turn(4), give_back);
+    };
+    patiently(async { tokio::join!(greedy, others) }).await;
+    assert_eq!(order.borrow()[..5], [1, 2, 3, 4, 1]);
+    assert_eq!(order.borrow().len(), 103);
+}
+
+/// The queue is full of one client's requests: another's takes the place of the youngest of these.
+#[tokio::test]
+async fn a_full_queue_has_room_for_a_client_with_fewer() {
+    let origin = at(answers(EMPTY).await);
+    let upstreams = upstreams(|settings| {
+        one_connection(settings);
+        settings.waiting_max = 3;
+    });
+    let held = lease_for(&upstreams, &origin, 9).await.unwrap();
+    let waits = async |client| lease_for(&upstreams, &origin, client).await.map(drop);
+    let (a, b, c, other, ()) = patiently(async {
+        tokio::join!(waits(1), waits(1), waits(1), waits(2), async {
+            until(|| upstreams.stats().origins[0].waiting == 3).await;
+            drop(held);
+        })
+    })
+    .await;
+    assert!(a.is_ok() && b.is_ok() && other.is_ok());
+    let fault = c.err().unwrap();
+    assert_eq!((fault.kind.clone(), fault.status()), (UpstreamFaultKind::ClientBusy, 503), "{fault}");
+}
+
+#[tokio::test]
+async fn higher_classes_are_served_first_and_a_lower_one_makes_room() {
+    let origin = at(answers(EMPTY).await);
+    let upstreams = upstreams(|settings| {
+        one_connection(settings);
+        settings.waiting_max = 3;
+    });
+    let held = lease_for(&upstreams, &origin, 1).await.unwrap();
+    let order = std::cell::RefCell::new(Vec::new());
+    let turn = async |client: u8, priority| {
+        let turn = lease_in_class(&upstreams, &origin, client, priority).await;
+        order.borrow_mut().push((priority.as_str(), turn.as_ref().err().map(|fault| fault.as_str())));
+    };
+    patiently(async {
+        tokio::join!(
+            turn(1, Priority::Low),
+            turn(2, Priority::Low),
+            turn(3, Priority::Normal),
+            turn(4, Priority::High),
+            async {
+                until(|| !order.borrow().is_empty()).await;
+                drop(held);
+            }
+        )
+    })
+    .await;
+    let expected = [("low", Some("client-busy")), ("high", None), ("normal", None), ("low", None)];
+    assert_eq!(*order.borrow(), expected);
+}
+
+/// Requests have waited for longer than the target for some time: those of the lowest class are refused at once, others wait no longer than
+/// that, and once they are through, all is as before.
+#[tokio::test]
+async fn an_origin_that_is_behind_is_not_waited_for_longer() {
+    let origin = at(answers(EMPTY).await);
+    let target = Duration::from_millis(50);
+    let upstreams = upstreams(|settings| {
+        one_connection(settings);
+        settings.delay_target = target;
+    });
+    let is_behind = || upstreams.stats().origins[0].is_behind;
+    let held = lease_for(&upstreams, &origin, 1).await.unwrap();
+    let low = || lease_in_class(&upstreams, &origin, 3, Priority::Low);
+    let watches = async {
+        until(|| upstreams.stats().origins[0].waiting == 1).await;
+        // The queue is looked at when a request comes or leaves.
+        while !is_behind() {
+            assert!(timeout(Duration::from_millis(5), low()).await.is_err(), "it waits");
+        }
+        low().await.err().unwrap()
+    };
+    let (first, shed) = patiently(async { tokio::join!(lease_for(&upstreams, &origin, 1), watches) }).await;
+    assert_eq!((shed.kind.clone(), shed.status()), (UpstreamFaultKind::Shed, 503), "{shed}");
+    let overdue = first.err().unwrap();
+    assert!(overdue.kind == UpstreamFaultKind::Busy && overdue.detail.contains("waited for 50 ms"), "{overdue}");
+    assert!(timeout(Duration::from_millis(5), low()).await.is_err(), "nobody waits for too long, so it waits");
+    drop(held);
+    assert!(!is_behind() && low().await.is_ok());
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use crate::reach::Reach;
 use crate::upstream::h1::Connection;
 use crate::upstream::idle::ConnectionChoice;
 use crate::upstream::{Call, Origin, Settings, UpstreamFault, Upstreams};
+use larder_rules::rule::Priority;
 use larder_wire::{Fields, Host, Method, ResponseHead, Scheme, Url};
 use std::future::Future;
 use std::net::SocketAddr;
@@ -148,7 +149,15 @@ pub async fn connection(
     url: &Url,
     choice: ConnectionChoice,
 ) -> Result<Connection, UpstreamFault> {
-    upstreams.connection((url, None), choice, &Reach::Configured, tokio::time::Instant::now(), (None, &|_| {})).await
+    upstreams
+        .connection(
+            (url, None),
+            choice,
+            &Reach::Configured,
+            tokio::time::Instant::now(),
+            ((None, Priority::default()), &|_| {}),
+        )
+        .await
 }
 
 /// Sends a request and reads the final head.
@@ -196,6 +205,7 @@ pub fn call<'a>(to: &'a Url, fields: &'a Fields) -> Call<'a> {
         body: None,
         reach: &Reach::Configured,
         client: None,
+        priority: Priority::default(),
         begins: tokio::time::Instant::now(),
         silent_for: None,
         on: &|_| (),

@@ -23,6 +23,7 @@ mod mirror;
 mod mounts;
 mod neighbours;
 mod origins;
+mod overload;
 mod papers;
 mod parents;
 mod people;
