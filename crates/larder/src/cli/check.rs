@@ -38,6 +38,12 @@ pub(super) struct CheckFlags {
     /// The client that asks
     #[arg(long, value_name = "ADDR", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     client: IpAddr,
+    /// The user who has logged in, wherever a login counts
+    #[arg(long, value_name = "NAME", requires = "request")]
+    user: Option<String>,
+    /// A group of that user, beside those in the login's file of groups
+    #[arg(long = "group", value_name = "NAME", requires = "user")]
+    group: Vec<String>,
     /// The listener that is asked; without it the one that fits the URL, or the first
     #[arg(long, value_name = "ADDR:PORT", requires = "request")]
     at: Option<SocketAddr>,
@@ -158,6 +164,8 @@ fn ask(flags: &CheckFlags, request: &str, loaded: &Loaded) -> u8 {
         method: method.to_owned(),
         fields: flags.header.clone(),
         client: flags.client,
+        user: flags.user.clone(),
+        groups: flags.group.clone(),
         listener: flags.at,
         answer: Some(flags.answer.clone()),
         of_run: false,
@@ -256,7 +264,17 @@ fn replay(flags: &CheckFlags, log: &Path, loaded: &Loaded) -> u8 {
     let sides = [Some(loaded), against.as_ref()].into_iter().flatten().map(|side| Side::new(&side.config)).collect();
     let host = flags.host.as_deref().unwrap_or("localhost");
     match opened.and_then(|log| rehearse::replay(log, sides, host)) {
-        Ok(comparison) => print(comparison),
+        Ok(comparison) => {
+            for (number, trouble) in &comparison.troubles {
+                diagnostics::say(format_args!("{}:{number}: {trouble}", log.display()));
+            }
+            let more = comparison.unreadable - comparison.troubles.len() as u64;
+            if more > 0 {
+                diagnostics::say(format_args!("{}: {more} more lines that can't be read", log.display()));
+            }
+            let is_nothing_read = comparison.unreadable > 0 && comparison.lines == 0;
+            print(comparison).max(if is_nothing_read { TROUBLE } else { 0 })
+        }
         Err(error) => {
             diagnostics::say(format_args!("error: cannot read {}: {error}", log.display()));
             TROUBLE

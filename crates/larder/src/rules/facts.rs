@@ -72,6 +72,9 @@ pub struct Scene<'a> {
     pub rates: Option<&'a Rates>,
     /// Logins and helpers; `None` where a configuration is asked without its server, which then lets all through.
     pub people: Option<PeopleScene<'a>>,
+    /// The user by whom a question is supposed to be asked, as each login knows them; inside a tunnel that of the CONNECT. Empty where
+    /// nobody has logged in, and for requests that came.
+    pub supposed: &'a [Arc<User>],
 }
 
 /// Which side asks for a credential (RFC 9110 sections 11.6 and 11.7).
@@ -133,6 +136,7 @@ impl<'a> Scene<'a> {
             listener: Some(listen.address),
             rates: None,
             people: None,
+            supposed: &[],
         }
     }
 }
@@ -562,6 +566,11 @@ impl<'a> Facts<'a> {
     /// Logins and helpers, where they count: a `larder run` is its user's own.
     pub(super) fn people(&self) -> Option<PeopleScene<'a>> {
         self.scene.people.filter(|_| !self.scene.for_run)
+    }
+
+    /// The user by whom a question is supposed to be asked, as each login knows them.
+    pub(super) fn supposed(&self) -> &'a [Arc<User>] {
+        if self.scene.for_run { &[] } else { self.scene.supposed }
     }
 
     /// The facts that were found out because an earlier verdict needed them.
