@@ -600,6 +600,11 @@ impl<'a> Facts<'a> {
         self.scene.lists.is_some_and(|lists| lists.covers(name, subject))
     }
 
+    /// The list of this name and its entry that covers the URL, in words.
+    pub(super) fn cite_list(&self, name: &str, subject: Subject<'_>) -> Option<String> {
+        self.scene.lists?.cite(name, subject)
+    }
+
     /// The user by this login. A memo of the verdict holds for the same field, as long as that is right; where each request has a proof of
     /// its own, or a connection has logged in, there is no memo.
     pub(super) fn login(

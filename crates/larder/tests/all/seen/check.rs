@@ -220,6 +220,50 @@ fn a_user_may_be_taken_to_have_logged_in() {
 }
 
 #[test]
+fn a_refusal_names_the_entry_of_the_list() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        format!("{path:?}")
+    };
+    let (names, urls) = (write("ads", "||tracker.example^\n||ads.example^\n"), write("urls", "paths.example/a%20b\n"));
+    let (nets, regexes) = (write("nets", "192.0.2.0/24\n"), folder.path().join("regexes"));
+    std::fs::create_dir(&regexes).unwrap();
+    std::fs::write(regexes.join("expressions"), "\\.exe$\n").unwrap();
+    let loaded = loaded(&format!(
+        "[[listen]]\naddress = \"127.0.0.1:3128\"\n\
+         [[list]]\nname = \"ads\"\nsource = {names}\n\
+         [[list]]\nname = \"urls\"\nformat = \"urls\"\nsource = {urls}\n\
+         [[list]]\nname = \"nets\"\nformat = \"networks\"\nsource = {nets}\n\
+         [[list]]\nname = \"regexes\"\nformat = \"squidguard\"\nsource = {regexes:?}\n\
+         [[rule]]\nname = \"block\"\nwhen = {{ list = [\"urls\", \"ads\"] }}\ndo = {{ deny = true }}\n\
+         [[rule]]\nname = \"deep\"\nwhen = {{ any = [{{ method = \"PUT\", list = \"nets\" }}, {{ list = \"nets\" }}], not = {{ list = \"ads\" }} }}\n\
+         do = {{ redirect = \"http://safe.example/\" }}\n\
+         [[rule]]\nwhen = {{ list = \"regexes\" }}\ndo = {{ deny = true }}\n\
+         [[rule]]\nname = \"plain\"\nwhen = {{ host = \"plain.example\" }}\ndo = {{ deny = true }}\n"
+    ));
+    let block = |because: &str| format!("block (larder.toml:18){because}");
+    for (url, wanted) in [
+        ("http://a.b.tracker.example/", block(", list 'ads' entry 'tracker.example' (covers a.b.tracker.example)")),
+        ("http://ads.example/", block(", list 'ads' entry 'ads.example'")),
+        ("https://a.tracker.example/", block(", list 'ads' entry 'tracker.example' (covers a.tracker.example)")),
+        ("http://paths.example/a%20b/c", block(", list 'urls' entry 'paths.example/a%20b'")),
+        (
+            "http://192.0.2.7/",
+            "deep (larder.toml:22), list 'nets' entry '192.0.2.0 to 192.0.2.255' (covers 192.0.2.7)".into(),
+        ),
+        ("http://x.example/a.exe", "rule (larder.toml:26), list 'regexes' entry '\\.exe$'".into()),
+        ("http://plain.example/", "plain (larder.toml:29)".into()),
+    ] {
+        let text = rehearsed(&asking("GET", url), &loaded).unwrap().to_string();
+        let verdict = if wanted.starts_with("deep") { "redirect" } else { "deny" };
+        assert!(text.contains(&format!("by rule    {wanted}: {verdict}\n")), "{url}: {wanted} in\n{text}");
+        assert!(text.contains(&format!(": {wanted}. ")), "{url}: {wanted} in\n{text}");
+    }
+}
+
+#[test]
 fn a_site_is_asked_where_its_scheme_is_spoken() {
     let tls = "tls = [{ chain = \"a\", key = \"b\" }]";
     let loaded = loaded(&format!(
