@@ -4,7 +4,7 @@ use super::{Flags, TROUBLE, WRONG, print};
 use crate::config::application::Interface;
 use crate::config::places::Here;
 use crate::config::rule::RuleSettings;
-use crate::config::{Loaded, LogTo, Mount, Python, Report, ValueSource};
+use crate::config::{Config, Listen, Loaded, LogTo, Login, LoginScheme, Mount, Python, Report, ValueSource};
 use crate::diagnostics;
 use crate::explain::{self, Asking};
 use crate::lists;
@@ -89,16 +89,34 @@ fn verify(flags: &Flags) -> u8 {
         true => "note: the page answers nobody without `admin_token`, for others can connect to a listener\n",
         false => "",
     };
+    let own_programs = own_programs(config).unwrap_or_default();
     let stored_for_all: String =
         config.rules.iter().filter(|rule| rule.does.even_if_private).map(stored_for_all).collect();
     let bounds: String = config.mounts.iter().map(|mount| script::bounds(mount)).collect();
     print(format!(
-        "the configuration is right ({file}): listens on {}, {}\n{page}{stored_for_all}{bounds}{list_notes}",
+        "the configuration is right ({file}): listens on {}, {}\n{page}{own_programs}{stored_for_all}{bounds}{list_notes}",
         addresses.join(", "),
         match config.sites.len() {
             1 => "1 site".to_owned(),
             many => format!("{many} sites"),
         }
+    ))
+}
+
+/// The note on a login that the programs of this machine need too: a listener of localhost looks as if it let them through.
+fn own_programs(config: &Config) -> Option<String> {
+    let login = &config.access.login;
+    let is_of_proxy = |listen: &&Listen| listen.is_of_this_machine() && listen.forwarding().beside(&config.sites);
+    let listen = config.listens.iter().filter(|_| !login.is_empty()).find(is_of_proxy)?;
+    let takes_passwords =
+        |known: &&Arc<Login>| known.name == *login && matches!(known.scheme, LoginScheme::Basic | LoginScheme::Digest);
+    let remedy = match config.logins.iter().find(takes_passwords) {
+        Some(_) => format!(": give them http://USER:PASSWORD@{} as their proxy", listen.address),
+        None => String::new(),
+    };
+    Some(format!(
+        "note: programs of this machine have to log in by [[login]] {login} too, at {} ({}){remedy}\n",
+        listen.address, listen.place
     ))
 }
 

@@ -123,6 +123,8 @@ struct Parser {
     spans: BTreeMap<String, (usize, Range<usize>)>,
     /// The rules that were read, with their places; they become one table.
     table_rules: Vec<((usize, Range<usize>), larder_rules::Rule)>,
+    /// The tables with mistakes that were reported, by kind, name and place: what only follows from these is not reported too.
+    faulty: Vec<(String, String, SourceLine)>,
 }
 
 impl Parser {
@@ -136,6 +138,7 @@ impl Parser {
             loaded,
             spans: BTreeMap::new(),
             table_rules: Vec::new(),
+            faulty: Vec::new(),
         }
     }
 
@@ -340,8 +343,12 @@ impl Parser {
         self.said_in_file("store_rule", value);
         for (span, table) in self.tables("store_rule", value) {
             let mut rule = StoreRule::default();
-            self.entry("store_rule", STORE_RULE, &span, table, &mut rule, &[]);
+            let is_faulty = self.entry("store_rule", STORE_RULE, &span, table, &mut rule, &[]);
             rule.place = self.place(&span);
+            if is_faulty {
+                self.loaded.config.store_rules.push(rule);
+                continue;
+            }
             if !rule.says_anything() {
                 let hint = "add `drop_query`, `signed_query`, `lifetime`, `lifetime_min`, `any_age`, `drop_no_cache` or another of `larder config store_rule`";
                 let message = "a store rule that says nothing of the requests that it matches".to_owned();
@@ -444,8 +451,8 @@ impl Parser {
         tables
     }
 
-    /// Reads one table of an array into `to`; the keys in `others` are read elsewhere. Says whether
-    /// something required is missing.
+    /// Reads one table of an array into `to`; the keys in `others` are read elsewhere. Says whether something is wrong with it, so that
+    /// no more errors are made of that.
     fn entry<T: Clone>(
         &mut self,
         section: &str,
@@ -455,22 +462,41 @@ impl Parser {
         to: &mut T,
         others: &[&str],
     ) -> bool {
+        let before = self.problems.len();
+        let name = table.get("name").and_then(|name| name.get_ref().as_str()).unwrap_or_default();
+        let mut misspelt = Vec::new();
         for (key, value) in table {
             match settings.iter().find(|setting| setting.key() == key.get_ref()) {
                 Some(setting) => {
                     let taken = setting.take(to, value.get_ref());
-                    self.taken(setting.name, value.span(), taken);
+                    let label = match name {
+                        "" => setting.name.to_owned(),
+                        _ if setting.key() == "name" => setting.name.to_owned(),
+                        name => format!("{} of {name}", setting.name),
+                    };
+                    self.taken(&label, value.span(), taken);
                 }
                 None if others.contains(&&**key.get_ref()) => {}
-                None => drop(self.unknown(section, settings, key)),
+                None => misspelt.extend(self.unknown(section, settings, key)),
             }
         }
-        let mut missing = false;
-        for setting in settings.iter().filter(|setting| setting.required && !table.contains_key(setting.key())) {
-            missing = true;
-            self.problem(span.clone(), format!("`{}` is missing", setting.key()), Some(setting.about.to_owned()));
+        let is_missing = |setting: &&Setting<T>| setting.required && !table.contains_key(setting.key());
+        for setting in settings.iter().filter(is_missing).filter(|setting| !misspelt.contains(&setting.name)) {
+            let of = if name.is_empty() { String::new() } else { format!(" in {section} {name}") };
+            let message = format!("`{}` is missing{of}", setting.key());
+            self.problem(span.clone(), message, Some(setting.about.to_owned()));
         }
-        missing
+        let is_faulty = self.problems.len() > before;
+        if is_faulty {
+            let place = self.place(span);
+            self.faulty.push((section.to_owned(), name.to_owned(), place));
+        }
+        is_faulty
+    }
+
+    /// Whether there is a table of this kind and name that could not be read: it is not said to be missing.
+    fn is_faulty(&self, table: &str, name: &str) -> bool {
+        self.faulty.iter().any(|(kind, known, _)| kind == table && known == name)
     }
 
     fn flag(&mut self, flag: &Flag) {
@@ -533,6 +559,9 @@ impl Parser {
         let mut sites = self.loaded.config.sites.to_vec();
         let mut mounts = Vec::new();
         for site in &mut sites {
+            if self.faulty.iter().any(|(.., place)| place.0 == site.place.0) {
+                continue;
+            }
             let place = site.place.to_string();
             if let Some(application) = Application::parse(&url::show(&site.origin)) {
                 if let Some(url) = self.mount(application, &site.python, ("site", &place), &mut mounts) {

@@ -354,6 +354,16 @@ fn the_command_tells_its_outcome_by_its_status() {
     assert!(status == 0 && text.contains("the configuration is right"), "{text}");
     let (status, text) = run(&[config, bad.as_ref()]);
     assert!(status == 2 && text.contains("2 errors"), "{text}");
+    // A listener of localhost looks as if it let programs of this machine through.
+    let users = write("users", "ada:$apr1$abcdefgh$h9FWgUz3n9YxylKLlR5SQ/\n");
+    let login =
+        format!("[[login]]\nname = \"office\"\nscheme = \"basic\"\nfile = {users:?}\n[access]\nlogin = \"office\"\n");
+    for (at, is_noted) in [("127.0.0.1:3128", true), ("0.0.0.0:3128", false)] {
+        let file = write("login.toml", &format!("[[listen]]\naddress = \"{at}\"\nforward = true\n{login}"));
+        let (status, text) = run(&[config, file.as_ref()]);
+        let note = "note: programs of this machine have to log in by [[login]] office too, at 127.0.0.1:3128 (";
+        assert!(status == 0 && text.contains(note) == is_noted, "{at}: {text}");
+    }
     let files = write(
         "files.toml",
         "log = { to = \"/nonexistent/x.log\" }\n[[listen]]\naddress = \"127.0.0.1:1\"\n\
