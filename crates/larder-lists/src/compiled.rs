@@ -395,36 +395,48 @@ impl Compiled {
         table.entries > 0 && block.get(table.at.clone()).is_some_and(|lines| table::has(lines, table.entries, hash))
     }
 
-    /// Says of a found entry, in words, which it is.
-    pub fn describe(&self, found: Found, side: Side, subject: Subject<'_>) -> String {
+    /// The entry that was found, as far as hashes tell how it was written; empty for a filter for web browsers.
+    pub fn entry(&self, found: Found, side: Side, subject: Subject<'_>) -> String {
         let (host, path) = match subject {
             Subject::Host(host) => (host, ""),
             Subject::Url { host, path, .. } => (host, path),
             Subject::Address(_) => ("", ""),
         };
-        let name = Name::lowered(host.as_bytes());
         let part = |from: usize| {
+            let name = Name::lowered(host.as_bytes());
             name.and_then(|name| Some(String::from_utf8_lossy(name.as_bytes().get(from..)?).into_owned()))
                 .unwrap_or_default()
         };
         match found {
-            Found::Name => format!("the name `{}` itself", part(0)),
-            Found::NameAbove(from) => format!("the name above it `{}`", part(from)),
+            Found::Name => part(0),
+            Found::NameAbove(from) => part(from),
             Found::Url(bytes) => {
                 let url = NormalUrl::of(host.as_bytes(), path.as_bytes()).unwrap_or_default();
-                let prefix = url.text.get(..bytes).unwrap_or_default();
-                match bytes == url.text.len() {
-                    true => format!("the URL `{}` itself", String::from_utf8_lossy(prefix)),
-                    false => format!("the URL above it `{}`", String::from_utf8_lossy(prefix)),
-                }
+                String::from_utf8_lossy(url.text.get(..bytes).unwrap_or_default()).into_owned()
             }
-            Found::Addresses(range) if range.first() == range.last() => format!("the address {}", range.first()),
-            Found::Addresses(range) => format!("the addresses {} to {}", range.first(), range.last()),
-            Found::Filter => "a filter for web browsers".to_owned(),
-            Found::Expression(number) => {
-                let text = self.sides[side as usize].expressions.get(number).map_or("", String::as_str);
-                format!("the expression `{text}`")
+            Found::Addresses(range) if range.first() == range.last() => range.first().to_string(),
+            Found::Addresses(range) => format!("{} to {}", range.first(), range.last()),
+            Found::Expression(number) => self.sides[side as usize].expressions.get(number).cloned().unwrap_or_default(),
+            Found::Filter => String::new(),
+        }
+    }
+
+    /// Says of a found entry, in words, which it is.
+    pub fn describe(&self, found: Found, side: Side, subject: Subject<'_>) -> String {
+        let entry = self.entry(found, side, subject);
+        match (found, subject) {
+            (Found::Name, _) => format!("the name `{entry}` itself"),
+            (Found::NameAbove(_), _) => format!("the name above it `{entry}`"),
+            (Found::Url(bytes), Subject::Url { host, path, .. })
+                if NormalUrl::of(host.as_bytes(), path.as_bytes()).is_some_and(|url| url.text.len() > bytes) =>
+            {
+                format!("the URL above it `{entry}`")
             }
+            (Found::Url(_), _) => format!("the URL `{entry}` itself"),
+            (Found::Addresses(range), _) if range.first() == range.last() => format!("the address {entry}"),
+            (Found::Addresses(_), _) => format!("the addresses {entry}"),
+            (Found::Filter, _) => "a filter for web browsers".to_owned(),
+            (Found::Expression(_), _) => format!("the expression `{entry}`"),
         }
     }
 }

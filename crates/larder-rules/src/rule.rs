@@ -31,6 +31,15 @@ impl fmt::Display for Rule {
     }
 }
 
+impl Rule {
+    /// The lists by which a rule holds that does, looked up again.
+    pub fn lists_that_cover(&self, facts: &impl Facts) -> Vec<&str> {
+        let mut found = Vec::new();
+        self.when.lists_that_cover(facts, &mut found);
+        found
+    }
+}
+
 /// File and line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place(pub Box<str>);
@@ -347,6 +356,14 @@ impl When {
         self.nested_hold(facts)
     }
 
+    /// The lists by which it holds, one of each condition; asked only where it holds, to say why.
+    fn lists_that_cover<'w>(&'w self, facts: &impl Facts, found: &mut Vec<&'w str>) {
+        found.extend(self.list.iter().find(|list| facts.in_list(list)).map(|list| &**list));
+        if let Some(any) = self.any.iter().find(|any| any.holds(facts).unwrap_or(false)) {
+            any.lists_that_cover(facts, found);
+        }
+    }
+
     /// Whether `not` and `any` hold.
     pub(crate) fn nested_hold(&self, facts: &impl Facts) -> Result<bool, Stop> {
         for not in &self.not {
@@ -399,15 +416,21 @@ pub struct RuleNote {
 impl RuleNote {
     /// Of these rules, in their order.
     pub fn of<'r>(rules: impl Iterator<Item = &'r Rule>) -> RuleNote {
+        RuleNote::with(rules, |_| String::new())
+    }
+
+    /// Of these rules, each with what `because` says after its name.
+    pub fn with<'r>(rules: impl Iterator<Item = &'r Rule>, because: impl Fn(&Rule) -> String) -> RuleNote {
         let mut note = RuleNote::default();
         let mut words = Vec::new();
         let mut more = 0;
         for rule in rules {
-            note.rule = rule.to_string().into();
+            let name = format!("{rule}{}", because(rule));
+            note.rule = name.as_str().into();
             note.mark = rule.does.mark.clone().or(note.mark.take());
             match words.len() {
                 NOTED_MAX => more += 1,
-                _ => words.push(format!("{rule}: {}", rule.does.words().join(", ")).into()),
+                _ => words.push(format!("{name}: {}", rule.does.words().join(", ")).into()),
             }
         }
         if more > 0 {

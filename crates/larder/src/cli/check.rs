@@ -4,7 +4,7 @@ use super::{Flags, TROUBLE, WRONG, print};
 use crate::config::application::Interface;
 use crate::config::places::Here;
 use crate::config::rule::RuleSettings;
-use crate::config::{Loaded, LogTo, Mount, Python, Report, ValueSource};
+use crate::config::{Config, Listen, Loaded, LogTo, Login, LoginScheme, Mount, Python, Report, ValueSource};
 use crate::diagnostics;
 use crate::explain::{self, Asking};
 use crate::lists;
@@ -38,6 +38,12 @@ pub(super) struct CheckFlags {
     /// The client that asks
     #[arg(long, value_name = "ADDR", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     client: IpAddr,
+    /// The user who has logged in, wherever a login counts
+    #[arg(long, value_name = "NAME", requires = "request")]
+    user: Option<String>,
+    /// A group of that user, beside those in the login's file of groups
+    #[arg(long = "group", value_name = "NAME", requires = "user")]
+    group: Vec<String>,
     /// The listener that is asked; without it the one that fits the URL, or the first
     #[arg(long, value_name = "ADDR:PORT", requires = "request")]
     at: Option<SocketAddr>,
@@ -83,16 +89,34 @@ fn verify(flags: &Flags) -> u8 {
         true => "note: the page answers nobody without `admin_token`, for others can connect to a listener\n",
         false => "",
     };
+    let own_programs = own_programs(config).unwrap_or_default();
     let stored_for_all: String =
         config.rules.iter().filter(|rule| rule.does.even_if_private).map(stored_for_all).collect();
     let bounds: String = config.mounts.iter().map(|mount| script::bounds(mount)).collect();
     print(format!(
-        "the configuration is right ({file}): listens on {}, {}\n{page}{stored_for_all}{bounds}{list_notes}",
+        "the configuration is right ({file}): listens on {}, {}\n{page}{own_programs}{stored_for_all}{bounds}{list_notes}",
         addresses.join(", "),
         match config.sites.len() {
             1 => "1 site".to_owned(),
             many => format!("{many} sites"),
         }
+    ))
+}
+
+/// The note on a login that the programs of this machine need too: a listener of localhost looks as if it let them through.
+fn own_programs(config: &Config) -> Option<String> {
+    let login = &config.access.login;
+    let is_of_proxy = |listen: &&Listen| listen.is_of_this_machine() && listen.forwarding().beside(&config.sites);
+    let listen = config.listens.iter().filter(|_| !login.is_empty()).find(is_of_proxy)?;
+    let takes_passwords =
+        |known: &&Arc<Login>| known.name == *login && matches!(known.scheme, LoginScheme::Basic | LoginScheme::Digest);
+    let remedy = match config.logins.iter().find(takes_passwords) {
+        Some(_) => format!(": give them http://USER:PASSWORD@{} as their proxy", listen.address),
+        None => String::new(),
+    };
+    Some(format!(
+        "note: programs of this machine have to log in by [[login]] {login} too, at {} ({}){remedy}\n",
+        listen.address, listen.place
     ))
 }
 
@@ -158,6 +182,8 @@ fn ask(flags: &CheckFlags, request: &str, loaded: &Loaded) -> u8 {
         method: method.to_owned(),
         fields: flags.header.clone(),
         client: flags.client,
+        user: flags.user.clone(),
+        groups: flags.group.clone(),
         listener: flags.at,
         answer: Some(flags.answer.clone()),
         of_run: false,
@@ -256,7 +282,17 @@ fn replay(flags: &CheckFlags, log: &Path, loaded: &Loaded) -> u8 {
     let sides = [Some(loaded), against.as_ref()].into_iter().flatten().map(|side| Side::new(&side.config)).collect();
     let host = flags.host.as_deref().unwrap_or("localhost");
     match opened.and_then(|log| rehearse::replay(log, sides, host)) {
-        Ok(comparison) => print(comparison),
+        Ok(comparison) => {
+            for (number, trouble) in &comparison.troubles {
+                diagnostics::say(format_args!("{}:{number}: {trouble}", log.display()));
+            }
+            let more = comparison.unreadable - comparison.troubles.len() as u64;
+            if more > 0 {
+                diagnostics::say(format_args!("{}: {more} more lines that can't be read", log.display()));
+            }
+            let is_nothing_read = comparison.unreadable > 0 && comparison.lines == 0;
+            print(comparison).max(if is_nothing_read { TROUBLE } else { 0 })
+        }
         Err(error) => {
             diagnostics::say(format_args!("error: cannot read {}: {error}", log.display()));
             TROUBLE

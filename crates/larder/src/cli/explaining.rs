@@ -47,8 +47,7 @@ impl ExplainFlags {
             fields: self.header.clone(),
             client: self.client.unwrap_or(asking.client),
             listener: self.at,
-            answer: None,
-            of_run: false,
+            ..asking
         }
     }
 

@@ -29,7 +29,7 @@ mod top;
 use crate::allocator;
 use crate::clock;
 use crate::config::places::{self, Here};
-use crate::config::{Config, DiskAdmission, Flag, Loaded, Report, manual};
+use crate::config::{Config, DiskAdmission, Flag, Loaded, Report, foreign_hint, manual};
 use crate::diagnostics::{self, Diagnostics};
 use crate::doctor::{self, State};
 use crate::run::control::{Network, Way};
@@ -391,9 +391,10 @@ fn explain_setting(name: &str, loaded: &Loaded) -> u8 {
     if let Some(text) = manual::explain(name, loaded) {
         return print(text);
     }
-    let remedy = match manual::nearest(name) {
-        Some(nearest) => format!("did you mean {nearest}?"),
-        None => "`larder config` lists all".to_owned(),
+    let remedy = match (foreign_hint(name), manual::nearest(name)) {
+        (Some(hint), _) => hint,
+        (None, Some(nearest)) => format!("did you mean {nearest}?"),
+        (None, None) => "`larder config` lists all".to_owned(),
     };
     diagnostics::say(format_args!("error: there is no setting {name}: {remedy}"));
     WRONG

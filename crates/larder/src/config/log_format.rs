@@ -55,8 +55,9 @@ fields! {
     HookRemembered "hook_remembered": "Whether all decisions of hooks were remembered ones.",
     Icap "icap": "The ICAP services that were asked about the request or its answer, with the work of each, as `av:unchanged`; where any was asked, as the one below.",
     IcapMicros "icap_micros": "Microseconds that the request waited for ICAP services.",
-    Rule "rule": "The rule that decided about the request, or the last one that held, with its place; where one did, as the one below.",
+    Rule "rule": "The rule that decided about the request, or the last one that held, with its place; where one did, as the one below. Of a refusal also the list and the entry that covered the request.",
     Mark "mark": "The mark of the last rule that has one.",
+    BandwidthMicros "bandwidth_micros": "Microseconds that the answer waited under limits of bandwidth; where any counted.",
     SquidCode "squid_code": "Squid's word for `outcome`, as `TCP_MISS`; not in JSON lines.",
     SquidFrom "squid_from": "Squid's words for where the answer came from, as `HIER_DIRECT/www.example.org`; not in JSON lines.",
 }

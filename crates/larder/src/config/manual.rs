@@ -2,6 +2,7 @@
 
 use super::bandwidth::BandwidthSettings;
 use super::mirrors::any_mirror;
+use super::names;
 use super::parent::Parent;
 use super::parse::{Loaded, ValueSource, any_route, any_site};
 use super::rule::{RULE, RULE_DO, RULE_WHEN, RuleDo, RuleSettings};
@@ -118,21 +119,7 @@ fn section<T: Clone>(out: &mut String, title: &str, settings: &[Setting<T>], lik
 
 /// The name of a setting that was probably meant.
 pub fn nearest(name: &str) -> Option<&'static str> {
-    let names = SETTINGS.iter().map(|setting| setting.name).chain(LISTEN.iter().map(|setting| setting.name));
-    let names =
-        names.chain(LISTEN_TLS.iter().map(|setting| setting.name)).chain(SITE.iter().map(|setting| setting.name));
-    let names =
-        names.chain(STORE_RULE.iter().map(|setting| setting.name)).chain(MIRROR.iter().map(|setting| setting.name));
-    let names = names.chain(LIST.iter().map(|setting| setting.name));
-    let names = names.chain(BANDWIDTH.iter().map(|setting| setting.name));
-    let names = names.chain(PYTHON.iter().map(|setting| setting.name));
-    let names = names.chain(HELPER.iter().map(|setting| setting.name)).chain(LOGIN.iter().map(|setting| setting.name));
-    let names = names.chain(SITE_ROUTE.iter().map(|setting| setting.name));
-    let names = names.chain(ORIGIN.iter().chain(PARTS_OF_ORIGIN.iter().flat_map(|(_, of)| *of)).map(|it| it.name));
-    let names = names.chain(ORIGIN_MEMBER.iter().map(|setting| setting.name));
-    let names = names.chain(RULE.iter().map(|setting| setting.name));
-    let names = names.chain(RULE_WHEN.iter().map(|setting| setting.name));
-    let names = names.chain(RULE_DO.iter().map(|setting| setting.name));
+    let names = names::all();
     let whole = closest(name, names.clone());
     whole.or_else(|| names.clone().find(|each| closest(name, each.rsplit('.').take(1)).is_some()))
 }

@@ -10,17 +10,15 @@ mod rule;
 
 mod people;
 
+mod unknown;
+
 use super::application::Application;
+use super::foreign;
 use super::places;
 use super::report::{Problem, Report, Source};
-use super::rule::{RULE, RULE_DO, RULE_WHEN};
 use super::setting::{Refusal, Setting, kind};
 use super::sites;
-use super::spelling::closest;
-use super::table::{
-    BANDWIDTH, HELPER, ICAP, LIST, LISTEN, LISTEN_TLS, LOGIN, MIRROR, ORIGIN, PYTHON, SETTINGS, SITE, SITE_ROUTE,
-    STORE_RULE,
-};
+use super::table::{LISTEN, LISTEN_TLS, MIRROR, PYTHON, SETTINGS, SITE, SITE_ROUTE, STORE_RULE};
 use super::url::SiteOrigin;
 use super::{
     CertificateFiles, Config, HostHeader, Listen, Mirror, MirrorSetting, Mirroring, Mount, Python, Site, SiteRoute,
@@ -125,6 +123,8 @@ struct Parser {
     spans: BTreeMap<String, (usize, Range<usize>)>,
     /// The rules that were read, with their places; they become one table.
     table_rules: Vec<((usize, Range<usize>), larder_rules::Rule)>,
+    /// The tables with mistakes that were reported, by kind, name and place: what only follows from these is not reported too.
+    faulty: Vec<(String, String, SourceLine)>,
 }
 
 impl Parser {
@@ -138,6 +138,7 @@ impl Parser {
             loaded,
             spans: BTreeMap::new(),
             table_rules: Vec::new(),
+            faulty: Vec::new(),
         }
     }
 
@@ -155,6 +156,11 @@ impl Parser {
         self.current = self.sources.len();
         self.sources.push(Arc::clone(&source));
         let (document, errors) = DeTable::parse_recoverable(&source.text);
+        if !errors.is_empty()
+            && let Some((message, hint)) = foreign::whole_file(name, &source.text)
+        {
+            return self.problem(0..0, message, Some(hint));
+        }
         for error in errors {
             let (source, message) = (self.current, error.message().to_owned());
             self.problems.push(Problem { source, at: error.span(), message, hint: None });
@@ -226,7 +232,8 @@ impl Parser {
     fn setting(&mut self, name: &str, key: &Spanned<DeString<'_>>, value: &Spanned<DeValue<'_>>) {
         let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) else {
             let section = name.split_once('.').map_or("", |(section, _)| section);
-            return self.unknown(section, SETTINGS, key);
+            self.unknown(section, SETTINGS, key);
+            return;
         };
         if let Some(ValueSource::Line(file, line)) = self.loaded.sources.get(setting.name) {
             let (message, hint) = (format!("{name} is said twice"), format!("the other place is {file}:{line}"));
@@ -336,8 +343,12 @@ impl Parser {
         self.said_in_file("store_rule", value);
         for (span, table) in self.tables("store_rule", value) {
             let mut rule = StoreRule::default();
-            self.entry("store_rule", STORE_RULE, &span, table, &mut rule, &[]);
+            let is_faulty = self.entry("store_rule", STORE_RULE, &span, table, &mut rule, &[]);
             rule.place = self.place(&span);
+            if is_faulty {
+                self.loaded.config.store_rules.push(rule);
+                continue;
+            }
             if !rule.says_anything() {
                 let hint = "add `drop_query`, `signed_query`, `lifetime`, `lifetime_min`, `any_age`, `drop_no_cache` or another of `larder config store_rule`";
                 let message = "a store rule that says nothing of the requests that it matches".to_owned();
@@ -440,8 +451,8 @@ impl Parser {
         tables
     }
 
-    /// Reads one table of an array into `to`; the keys in `others` are read elsewhere. Says whether
-    /// something required is missing.
+    /// Reads one table of an array into `to`; the keys in `others` are read elsewhere. Says whether something is wrong with it, so that
+    /// no more errors are made of that.
     fn entry<T: Clone>(
         &mut self,
         section: &str,
@@ -451,22 +462,41 @@ impl Parser {
         to: &mut T,
         others: &[&str],
     ) -> bool {
+        let before = self.problems.len();
+        let name = table.get("name").and_then(|name| name.get_ref().as_str()).unwrap_or_default();
+        let mut misspelt = Vec::new();
         for (key, value) in table {
             match settings.iter().find(|setting| setting.key() == key.get_ref()) {
                 Some(setting) => {
                     let taken = setting.take(to, value.get_ref());
-                    self.taken(setting.name, value.span(), taken);
+                    let label = match name {
+                        "" => setting.name.to_owned(),
+                        _ if setting.key() == "name" => setting.name.to_owned(),
+                        name => format!("{} of {name}", setting.name),
+                    };
+                    self.taken(&label, value.span(), taken);
                 }
                 None if others.contains(&&**key.get_ref()) => {}
-                None => self.unknown(section, settings, key),
+                None => misspelt.extend(self.unknown(section, settings, key)),
             }
         }
-        let mut missing = false;
-        for setting in settings.iter().filter(|setting| setting.required && !table.contains_key(setting.key())) {
-            missing = true;
-            self.problem(span.clone(), format!("`{}` is missing", setting.key()), Some(setting.about.to_owned()));
+        let is_missing = |setting: &&Setting<T>| setting.required && !table.contains_key(setting.key());
+        for setting in settings.iter().filter(is_missing).filter(|setting| !misspelt.contains(&setting.name)) {
+            let of = if name.is_empty() { String::new() } else { format!(" in {section} {name}") };
+            let message = format!("`{}` is missing{of}", setting.key());
+            self.problem(span.clone(), message, Some(setting.about.to_owned()));
         }
-        missing
+        let is_faulty = self.problems.len() > before;
+        if is_faulty {
+            let place = self.place(span);
+            self.faulty.push((section.to_owned(), name.to_owned(), place));
+        }
+        is_faulty
+    }
+
+    /// Whether there is a table of this kind and name that could not be read: it is not said to be missing.
+    fn is_faulty(&self, table: &str, name: &str) -> bool {
+        self.faulty.iter().any(|(kind, known, _)| kind == table && known == name)
     }
 
     fn flag(&mut self, flag: &Flag) {
@@ -529,6 +559,9 @@ impl Parser {
         let mut sites = self.loaded.config.sites.to_vec();
         let mut mounts = Vec::new();
         for site in &mut sites {
+            if self.faulty.iter().any(|(.., place)| place.0 == site.place.0) {
+                continue;
+            }
             let place = site.place.to_string();
             if let Some(application) = Application::parse(&url::show(&site.origin)) {
                 if let Some(url) = self.mount(application, &site.python, ("site", &place), &mut mounts) {
@@ -666,15 +699,6 @@ impl Parser {
         }
     }
 
-    fn unknown<T: Clone>(&mut self, section: &str, settings: &'static [Setting<T>], key: &Spanned<DeString<'_>>) {
-        let word = &**key.get_ref();
-        let name = if section.is_empty() { word.to_owned() } else { format!("{section}.{word}") };
-        let hint = nearest(word, &name, settings.iter().map(|setting| setting.name)).or_else(|| elsewhere(word));
-        let hint = hint.or_else(|| (section.is_empty()).then(|| nearest_section(word)).flatten());
-        let hint = hint.unwrap_or_else(|| "`larder config` lists all settings".to_owned());
-        self.problem(key.span(), format!("there is no setting {name}"), Some(hint));
-    }
-
     fn problem(&mut self, at: Range<usize>, message: String, hint: Option<String>) {
         self.problems.push(Problem { source: self.current, at: Some(at), message, hint });
     }
@@ -726,60 +750,6 @@ fn add_routes(site: &Site, mounts: &mut [Arc<Mount>]) {
     }
 }
 
-/// The arrays of tables.
-const TABLES: [&str; 13] = [
-    "listen",
-    "site",
-    "store_rule",
-    "mirror",
-    "bandwidth",
-    "parent",
-    "list",
-    "python",
-    "origin",
-    "icap",
-    "rule",
-    "helper",
-    "login",
-];
-
 fn is_section(name: &str) -> bool {
     SETTINGS.iter().any(|setting| setting.name.split_once('.').is_some_and(|(section, _)| section == name))
-}
-
-/// A setting of the same table that is spelled nearly so.
-fn nearest(word: &str, name: &str, names: impl Iterator<Item = &'static str>) -> Option<String> {
-    let section = name.strip_suffix(word)?;
-    let keys = names.filter_map(|candidate| candidate.strip_prefix(section)).filter(|key| !key.contains('.'));
-    closest(word, keys).map(|key| format!("did you mean {section}{key}?"))
-}
-
-/// The same key in another table.
-fn elsewhere(word: &str) -> Option<String> {
-    let listen = LISTEN.iter().map(|setting| setting.name);
-    let site = SITE.iter().map(|setting| setting.name).chain(SITE_ROUTE.iter().map(|setting| setting.name));
-    let store_rule = STORE_RULE.iter().map(|setting| setting.name);
-    let mirror = MIRROR.iter().map(|setting| setting.name);
-    let python = PYTHON
-        .iter()
-        .map(|setting| setting.name)
-        .chain(LIST.iter().map(|setting| setting.name))
-        .chain(BANDWIDTH.iter().map(|setting| setting.name))
-        .chain(ORIGIN.iter().map(|setting| setting.name));
-    let icap = ICAP.iter().map(|setting| setting.name);
-    let rule = RULE.iter().map(|setting| setting.name).chain(RULE_WHEN.iter().map(|setting| setting.name));
-    let rule = rule.chain(RULE_DO.iter().map(|setting| setting.name));
-    let settings = SETTINGS.iter().map(|setting| setting.name);
-    let people = HELPER.iter().map(|setting| setting.name).chain(LOGIN.iter().map(|setting| setting.name));
-    let names = settings.chain(listen).chain(site).chain(store_rule).chain(mirror).chain(python);
-    let mut names = names.chain(icap).chain(rule).chain(people);
-    let name = names.find(|name| name.rsplit('.').next() == Some(word))?;
-    Some(format!("did you mean {name}?"))
-}
-
-fn nearest_section(word: &str) -> Option<String> {
-    let sections = SETTINGS.iter().filter_map(|setting| setting.name.split_once('.')).map(|(section, _)| section);
-    let section = closest(word, sections.chain(TABLES))?;
-    let brackets = if TABLES.contains(&section) { format!("[[{section}]]") } else { format!("[{section}]") };
-    Some(format!("did you mean {brackets}?"))
 }

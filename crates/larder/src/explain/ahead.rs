@@ -16,6 +16,7 @@ use crate::hook::{self, Stage};
 use crate::lists::{self, ListSet};
 use crate::mount::{Asked, Mounts};
 use crate::page::Page;
+use crate::people::{self, User};
 use crate::reach::OwnAddresses;
 use crate::record::{Cause, Rule, Variant};
 use crate::rehearse::{self, Form};
@@ -39,6 +40,10 @@ pub struct Asking {
     pub fields: Vec<String>,
     /// The client that would ask.
     pub client: IpAddr,
+    /// The user who would have logged in, wherever a login counts.
+    pub user: Option<String>,
+    /// Groups of that user, beside those in the files of logins.
+    pub groups: Vec<String>,
     /// The listener; `None`: the one that the URL fits, or the first.
     pub listener: Option<SocketAddr>,
     /// Fields of the answer that the origin is assumed to give, or its status; `None`: no answer is assumed.
@@ -55,6 +60,8 @@ impl Default for Asking {
             method: "GET".to_owned(),
             fields: Vec::new(),
             client,
+            user: None,
+            groups: Vec::new(),
             listener: None,
             answer: None,
             of_run: false,
@@ -100,6 +107,10 @@ pub async fn ahead(
     let url = url.ok_or_else(|| format!("\"{}\" is not an http or https URL: write http://host/path", asking.url))?;
     let listen = listener(asking, &url, places)?;
     let answer = asking.answer.as_deref().map(rehearse::response).transpose()?;
+    let supposed = match &asking.user {
+        Some(user) => people::suppose(&places.config, user, &asking.groups)?,
+        None => Vec::new(),
+    };
     let (address, place) = match asking.of_run {
         true => ("larder run".to_owned(), "each run has a listener of its own".to_owned()),
         false => (listen.address.to_string(), places.listener(listen.address)),
@@ -119,38 +130,55 @@ pub async fn ahead(
         credentials: of_server.credentials,
         lists: of_server.lists,
         listener: (!asking.of_run).then_some(listen.address),
+        supposed: &supposed,
         ..Scene::at(listen, (&places.config, &own, &found))
     };
-    let ends = if opened { at_tunnel((&scene, of_server.mounts), &tunnel, listen, &mut steps)? } else { None };
-    let settled = match ends {
-        Some(end) => end,
-        None => {
+    let at_tunnel = match opened {
+        true => at_tunnel((&scene, of_server.mounts), &tunnel, listen, &mut steps)?,
+        false => AtTunnel::GoesOn { user: None },
+    };
+    let settled = match at_tunnel {
+        AtTunnel::Ends(end) => end,
+        AtTunnel::GoesOn { user } => {
             let scheme = if opened { Scheme::Https } else { scene.scheme };
             // Only an absolute target can have another scheme than its connection.
             let is_path = (listen.origin.is_some() || opened) && scheme == url.scheme;
             let form = if is_path { Form::Origin } else { Form::Absolute };
             let request = rehearse::request(&asking.method, &url, form, &asking.fields)?;
-            let scene = Scene { inside: opened.then_some(&tunnel), scheme, ..scene };
+            // Inside a tunnel the user of the CONNECT counts.
+            let supposed = if opened { user.as_slice() } else { scene.supposed };
+            let scene = Scene { inside: opened.then_some(&tunnel), scheme, supposed, ..scene };
             judge(&scene, &request, listen, (cache, of_server.mounts), (places, answer.as_ref()), &mut steps).await
         }
     };
     Ok(explanation(asking, &url, steps, settled))
 }
 
-/// A client asks for https through a proxy by CONNECT. `None`: the tunnel is intercepted, and the requests inside are
-/// judged.
+/// What becomes of a tunnel.
+enum AtTunnel {
+    /// It stays closed, or is refused.
+    Ends(End),
+    /// It is intercepted, and the requests inside are judged.
+    GoesOn { user: Option<Arc<User>> },
+}
+
+/// A client asks for https through a proxy by CONNECT.
 fn at_tunnel(
     (scene, mounts): (&Scene<'_>, Option<&Mounts>),
     (host, port): &(Host, u16),
     listen: &Listen,
     steps: &mut Vec<Decision>,
-) -> Result<Option<End>, String> {
+) -> Result<AtTunnel, String> {
     let connect = rehearse::connect(host, *port)?;
-    match scene.judge(&connect) {
-        Verdict::Answer(page) => return Ok(Some(refused(steps, &page))),
-        Verdict::Tunnel(.., tunnel) => rules_of(&tunnel, steps),
-        _ => {}
-    }
+    let user = match scene.judge(&connect) {
+        Verdict::Answer(page) => return Ok(AtTunnel::Ends(refused(steps, &page))),
+        Verdict::Tunnel(.., tunnel) => {
+            rules_of(&tunnel, steps);
+            steps.extend(supposed_of(tunnel.user.as_ref(), scene));
+            tunnel.user
+        }
+        _ => None,
+    };
     hooks_of_connect(host, &connect, (scene, mounts), steps);
     let passed = || scene.config.intercept.pass.iter().any(|pattern| pattern.matches(host));
     let closed = match listen.intercept {
@@ -160,11 +188,12 @@ fn at_tunnel(
         true if passed() => Some("a tunnel, which stays closed by intercept.pass"),
         true => None,
     };
-    if closed.is_none() {
-        let text = format!("{}; it is opened with a certificate of the local CA", tunnel_words(host, *port));
-        steps.push(Decision::Rule { rule: RuleKind::Tunnel, place: String::new(), text });
+    if let Some(text) = closed {
+        return Ok(AtTunnel::Ends(own(steps, text, "tunnel")));
     }
-    Ok(closed.map(|text| own(steps, text, "tunnel")))
+    let text = format!("{}; it is opened with a certificate of the local CA", tunnel_words(host, *port));
+    steps.push(Decision::Rule { rule: RuleKind::Tunnel, place: String::new(), text });
+    Ok(AtTunnel::GoesOn { user })
 }
 
 /// The rules of the table that hold for a tunnel.
@@ -206,6 +235,7 @@ struct End {
 
 /// Larder answers by itself.
 fn refused(steps: &mut Vec<Decision>, page: &Page) -> End {
+    steps.extend(page.user.as_ref().map(|user| Decision::User { text: format!("{user}, taken to have logged in") }));
     let by_table = page.by_rule.iter().flat_map(|note| note.words.iter());
     steps.extend(by_table.map(|text| Decision::StoreRule { text: text.to_string() }));
     let text = format!("{} {}: {} {}", page.status, page.word, page.what, page.remedy);
@@ -228,6 +258,7 @@ async fn judge(
     match scene.judge(request) {
         Verdict::Allow(ask) => {
             steps.push(places.rule(ask.rule, Some(listen.address), places.edition));
+            steps.extend(supposed_of(ask.user(), scene));
             steps.extend(login_of(&ask, scene));
             icap_of(&ask, request, &places.config, steps);
             let end = store(&ask, request, (cache, mounts), steps).await;
@@ -240,6 +271,7 @@ async fn judge(
         }
         Verdict::Mirror(mirrored) => {
             steps.push(places.rule(mirrored.ask.rule, Some(listen.address), places.edition));
+            steps.extend(supposed_of(mirrored.ask.user(), scene));
             steps.extend(login_of(&mirrored.ask, scene));
             icap_of(&mirrored.ask, request, &places.config, steps);
             store(&mirrored.ask, request, (cache, mounts), steps).await
@@ -251,6 +283,7 @@ async fn judge(
         Verdict::Echo => own(steps, "the request itself comes back (TRACE)", "own"),
         Verdict::Tunnel(host, port, tunnel) => {
             rules_of(&tunnel, steps);
+            steps.extend(supposed_of(tunnel.user.as_ref(), scene));
             hooks_of_connect(&host, request, (scene, mounts), steps);
             own(steps, &tunnel_words(&host, port), "tunnel")
         }
@@ -258,6 +291,23 @@ async fn judge(
             own(steps, "the rules first find out a fact about the request, which only the server does", "own")
         }
     }
+}
+
+/// The user who is taken to have logged in, or that nobody is asked to.
+fn supposed_of(user: Option<&Arc<User>>, scene: &Scene<'_>) -> Option<Decision> {
+    let text = match user {
+        None if scene.supposed.is_empty() => return None,
+        None => "no login counts here, so rules see no user".to_owned(),
+        Some(user) => {
+            let groups = if user.groups.is_empty() {
+                "in no group".to_owned()
+            } else {
+                format!("of {}", user.groups.join(", "))
+            };
+            format!("{}, {groups}, taken to have logged in by [[login]] {}", user.name, user.login)
+        }
+    };
+    Some(Decision::User { text })
 }
 
 /// The login and the helpers that a real request would have to pass; they are not asked here.
@@ -269,9 +319,10 @@ fn login_of(ask: &Ask, scene: &Scene<'_>) -> Option<Decision> {
         Rule::Forward | Rule::Tunnel | Rule::Mirror => (&config.access.login, &config.access.external),
         Rule::Listener | Rule::Question => return None,
     };
-    let login = (!login.is_empty()).then(|| format!("anybody who logs in by [[login]] {login}"));
+    let known = ask.user().is_some();
+    let login = (!known && !login.is_empty()).then(|| format!("anybody who logs in by [[login]] {login}"));
     // Nobody logs in here, so a user is one whom a rule requires.
-    let by_rule = ask.people.as_ref().map(|_| "anybody who logs in as a rule wants it".to_owned());
+    let by_rule = ask.people.as_ref().filter(|_| !known).map(|_| "anybody who logs in as a rule wants it".to_owned());
     let external = external.iter().map(|name| format!("whom the helper {name} permits"));
     let words: Vec<String> = login.into_iter().chain(by_rule).chain(external).collect();
     let text = format!("{}; not asked here", words.join(", "));

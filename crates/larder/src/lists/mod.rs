@@ -13,7 +13,7 @@ pub use state::ListState;
 use crate::config;
 use crate::live::Live;
 use larder_lists::entry::Side;
-use larder_lists::{Compiled, Subject};
+use larder_lists::{Compiled, Found, Subject};
 use larder_wire::Url;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -64,7 +64,38 @@ impl ListSet {
     pub fn covers(&self, name: &str, subject: Subject<'_>) -> bool {
         self.find(name).is_some_and(|list| list.covers(subject))
     }
+
+    /// The list and its entry that covers the subject, in words: looked up again, for the few who ask why.
+    pub fn cite(&self, name: &str, subject: Subject<'_>) -> Option<String> {
+        let list = self.find(name)?;
+        let found = list.compiled.find(subject)?;
+        let entry = list.compiled.entry(found, Side::Covers, subject);
+        if matches!(found, Found::Filter) {
+            return Some(format!("list '{name}', by a filter for web browsers"));
+        }
+        // A URL of the client's is a part of it.
+        let mut shown: String = entry
+            .chars()
+            .take(ENTRY_CHARS)
+            .map(|letter| if letter.is_control() { '\u{fffd}' } else { letter })
+            .collect();
+        if shown.len() < entry.len() && entry.chars().nth(ENTRY_CHARS).is_some() {
+            shown.push('…');
+        }
+        let covered = match (found, subject) {
+            (Found::NameAbove(_) | Found::Addresses(_), Subject::Host(host) | Subject::Url { host, .. })
+                if !entry.eq_ignore_ascii_case(host) =>
+            {
+                format!(" (covers {host})")
+            }
+            _ => String::new(),
+        };
+        Some(format!("list '{name}' entry '{shown}'{covered}"))
+    }
 }
+
+/// Of an entry longer than this, the beginning is shown.
+const ENTRY_CHARS: usize = 120;
 
 /// The question about a URL.
 pub fn subject(url: &Url) -> Subject<'_> {

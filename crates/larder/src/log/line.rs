@@ -108,6 +108,10 @@ fn value(record: &Record, field: LogField) -> Value<'_> {
         LogField::IcapMicros => record.icap_micros().map_or(Value::Nothing, Value::Number),
         LogField::Rule => record.rules().map_or(Value::Nothing, |note| text(&note.rule)),
         LogField::Mark => record.rules().and_then(|note| note.mark.as_deref()).map_or(Value::Nothing, text),
+        LogField::BandwidthMicros => match record.waited() {
+            Some(waited) => Value::Number(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX)),
+            None => Value::Nothing,
+        },
         // The caller writes these two: it has the names, and the date of the line before.
         LogField::Id | LogField::Date => Value::Nothing,
         LogField::SquidCode => Value::Text(squid_code(record)),
@@ -285,6 +289,7 @@ fn json(record: &Record, names: &Names, out: &mut Vec<u8>) {
             || record.hooks().is_none() && of_hooks.contains(field)
             || of_icap.contains(field) && record.icap_micros().is_none()
             || record.rules().is_none() && of_rules.contains(field)
+            || *field == LogField::BandwidthMicros && record.waited().is_none()
             || *field == LogField::User && record.user().is_none()
     };
     let mut before = b'{';

@@ -63,11 +63,7 @@ impl UserFiles {
                 KnownUsers::Passwords(read.map_err(|faults| in_words(path, &faults))?)
             }
         };
-        let groups = match &login.groups {
-            None => Groups::default(),
-            Some(path) => Groups::parse(&text_of(path)?).map_err(|faults| in_words(path, &faults))?,
-        };
-        Ok(UserFiles { users, groups, seen: Mutex::new(seen) })
+        Ok(UserFiles { users, groups: groups(login)?, seen: Mutex::new(seen) })
     }
 
     /// Whether a file is another one than when it was read.
@@ -78,6 +74,14 @@ impl UserFiles {
     /// Takes the files for seen as they are now, though they could not be read.
     pub fn mark_seen(&self, login: &Login) {
         *self.seen.lock() = look_at(login);
+    }
+}
+
+/// The groups in the file of a login.
+pub(super) fn groups(login: &Login) -> Result<Groups, String> {
+    match &login.groups {
+        None => Ok(Groups::default()),
+        Some(path) => Groups::parse(&text_of(path)?).map_err(|faults| in_words(path, &faults)),
     }
 }
 

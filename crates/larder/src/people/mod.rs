@@ -11,11 +11,11 @@ mod verifier;
 pub use connection::ConnectionLogin;
 pub use login::{Attempt, Checked, LoginQuestion, LoginRefusal, LoginReply, LoginState};
 
-use crate::config::Config;
+use crate::config::{Config, Login};
 use crate::helper::Helpers;
 use files::UserFiles;
 use parking_lot::{Mutex, RwLock};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -145,6 +145,21 @@ fn watch(logins: Vec<Arc<LoginState>>, edition: Arc<AtomicU64>) -> std::io::Resu
     };
     let handle = std::thread::Builder::new().name("people".into()).spawn(work)?;
     Ok(Some(Watcher { _ends: ends, handle }))
+}
+
+/// A user by whom questions are supposed to be asked, as each login knows them: in these groups, and in those of the login's file.
+pub fn suppose(config: &Config, name: &str, groups: &[String]) -> Result<Vec<Arc<User>>, String> {
+    if config.logins.is_empty() {
+        return Err("nobody can log in by this configuration: it has no [[login]], so leave --user out".to_owned());
+    }
+    let known = |login: &Arc<Login>| {
+        let of_file =
+            files::groups(login).map_err(|trouble| format!("{}: login {}: {trouble}", login.place, login.name))?;
+        let all: BTreeSet<&str> = groups.iter().map(String::as_str).chain(of_file.of(name)).collect();
+        let groups = all.into_iter().map(Box::from).collect();
+        Ok(Arc::new(User { name: name.into(), groups, login: login.name.as_str().into() }))
+    };
+    config.logins.iter().map(known).collect()
 }
 
 /// All that is wrong with the files of logins and the programs of helpers, for `larder check`.

@@ -7,7 +7,7 @@ mod replay;
 
 pub use line::{Line, parse as parse_line};
 pub use question::{Form, connect, request, response};
-pub use replay::{Comparison, Side, replay};
+pub use replay::{Comparison, LineTrouble, Side, replay};
 
 use larder_wire::parse::HeadLimits;
 

@@ -28,6 +28,15 @@ const OVERHEAD_BYTES: u64 = 512;
 /// Examples that are kept of each difference.
 const EXAMPLES_MAX: usize = 5;
 
+/// Lines that can't be read and are named; the others are counted.
+const TROUBLES_MAX: usize = 10;
+
+/// How much is shown of a line that can't be read.
+const EXCERPT_CHARS: usize = 60;
+
+/// The first bytes of what gzip and zstd have compressed, and the program that undoes it.
+const COMPRESSED: [(&[u8], &str); 2] = [(b"\x1f\x8b", "zcat"), (b"\x28\xb5\x2f\xfd", "zstdcat")];
+
 /// Lines longer than this are not read.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
@@ -207,7 +216,41 @@ pub struct Comparison<'a> {
     pub lines: u64,
     /// Lines that are in none of the formats, or hold no proper request.
     pub unreadable: u64,
+    /// The first of them: the number of the line, and what is wrong with it.
+    pub troubles: Vec<(u64, LineTrouble)>,
     differences: BTreeMap<&'static str, Difference>,
+}
+
+/// Why a line is not played.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LineTrouble {
+    /// It is in none of the formats; its beginning.
+    Format(String),
+    /// It holds no proper request; the request.
+    Request(String),
+    /// It is longer than any log's.
+    TooLong,
+}
+
+impl fmt::Display for LineTrouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LineTrouble::Format(text) => {
+                write!(f, "in none of the formats that are read (combined, Squid's, JSON): \"{text}\"")
+            }
+            LineTrouble::Request(text) => write!(f, "no proper request: \"{text}\""),
+            LineTrouble::TooLong => write!(f, "longer than {LINE_BYTES_MAX} bytes"),
+        }
+    }
+}
+
+/// The beginning of a text, with nothing in it that a terminal obeys.
+fn excerpt(text: &str) -> String {
+    let mut out: String = text.chars().take(EXCERPT_CHARS).flat_map(char::escape_debug).collect();
+    if text.chars().nth(EXCERPT_CHARS).is_some() {
+        out.push('…');
+    }
+    out
 }
 
 #[derive(Default)]
@@ -220,7 +263,14 @@ struct Difference {
 pub fn replay<'a>(mut log: impl BufRead, sides: Vec<Side<'a>>, host: &str) -> io::Result<Comparison<'a>> {
     let mut comparison = Comparison { sides, ..Comparison::default() };
     let mut bytes = Vec::new();
+    let first = log.fill_buf()?;
+    if let Some((_, tool)) = COMPRESSED.iter().find(|(begin, _)| first.starts_with(begin)) {
+        let text = format!("it is compressed: {tool} FILE | larder check --replay -");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+    }
+    let mut number = 0;
     loop {
+        number += 1;
         let fits = match lines::next_line(&mut log, LINE_BYTES_MAX, &mut bytes)? {
             NextLine::End => return Ok(comparison),
             NextLine::Read(_) => true,
@@ -230,18 +280,24 @@ pub fn replay<'a>(mut log: impl BufRead, sides: Vec<Side<'a>>, host: &str) -> io
             continue;
         }
         let text = String::from_utf8_lossy(&bytes);
-        match fits.then(|| line::parse(text.trim_end())).flatten() {
+        let played = match line::parse(text.trim_end()) {
+            _ if !fits => Err(LineTrouble::TooLong),
             Some(line) => comparison.play(&line, host),
-            None => comparison.unreadable += 1,
+            None => Err(LineTrouble::Format(excerpt(&text))),
+        };
+        if let Err(trouble) = played {
+            comparison.unreadable += 1;
+            if comparison.troubles.len() < TROUBLES_MAX {
+                comparison.troubles.push((number, trouble));
+            }
         }
     }
 }
 
 impl Comparison<'_> {
-    fn play(&mut self, line: &Line<'_>, host: &str) {
+    fn play(&mut self, line: &Line<'_>, host: &str) -> Result<(), LineTrouble> {
         let Some(request) = head(line, host) else {
-            self.unreadable += 1;
-            return;
+            return Err(LineTrouble::Request(excerpt(&format!("{} {}", line.method, line.target))));
         };
         self.lines += 1;
         let client = line.client.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -253,6 +309,7 @@ impl Comparison<'_> {
         {
             self.compare(line, &first, &second);
         }
+        Ok(())
     }
 
     fn compare(&mut self, line: &Line<'_>, first: &Fate, second: &Fate) {

@@ -72,6 +72,9 @@ pub struct Scene<'a> {
     pub rates: Option<&'a Rates>,
     /// Logins and helpers; `None` where a configuration is asked without its server, which then lets all through.
     pub people: Option<PeopleScene<'a>>,
+    /// The user by whom a question is supposed to be asked, as each login knows them; inside a tunnel that of the CONNECT. Empty where
+    /// nobody has logged in, and for requests that came.
+    pub supposed: &'a [Arc<User>],
 }
 
 /// Which side asks for a credential (RFC 9110 sections 11.6 and 11.7).
@@ -133,6 +136,7 @@ impl<'a> Scene<'a> {
             listener: Some(listen.address),
             rates: None,
             people: None,
+            supposed: &[],
         }
     }
 }
@@ -564,6 +568,11 @@ impl<'a> Facts<'a> {
         self.scene.people.filter(|_| !self.scene.for_run)
     }
 
+    /// The user by whom a question is supposed to be asked, as each login knows them.
+    pub(super) fn supposed(&self) -> &'a [Arc<User>] {
+        if self.scene.for_run { &[] } else { self.scene.supposed }
+    }
+
     /// The facts that were found out because an earlier verdict needed them.
     pub(super) fn found(&self) -> &'a FoundFacts {
         self.scene.found
@@ -589,6 +598,11 @@ impl<'a> Facts<'a> {
     /// Whether the list of this name covers the URL; a list that there is not covers nothing.
     pub(super) fn in_list(&self, name: &str, subject: Subject<'_>) -> bool {
         self.scene.lists.is_some_and(|lists| lists.covers(name, subject))
+    }
+
+    /// The list of this name and its entry that covers the URL, in words.
+    pub(super) fn cite_list(&self, name: &str, subject: Subject<'_>) -> Option<String> {
+        self.scene.lists?.cite(name, subject)
     }
 
     /// The user by this login. A memo of the verdict holds for the same field, as long as that is right; where each request has a proof of

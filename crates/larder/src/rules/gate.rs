@@ -5,6 +5,7 @@ use super::by_people::ByPeople;
 use super::facts::{Asks, Facts, PeopleScene};
 use super::need::{HelperNeed, Need};
 use super::pages::{denied, out_of_reach};
+use super::supposed;
 use crate::config::helper::HelperFailure;
 use crate::helper::{HelperTrouble, Pool};
 use crate::page::Page;
@@ -73,7 +74,9 @@ pub(super) fn of_tunnel(
     by_rule: Option<Arc<User>>,
     (host, port): (&Host, u16),
 ) -> Result<Option<Arc<User>>, Refused> {
-    let Some(scene) = facts.people() else { return Ok(by_rule) };
+    let Some(scene) = facts.people() else {
+        return Ok(by_rule.or_else(|| supposed::by_login(facts, &facts.config().access.login)));
+    };
     let (access, forward) = (&facts.config().access, &facts.config().forward_helpers);
     let mut people = ByPeople::default();
     if !access.login.is_empty() {
@@ -100,8 +103,10 @@ pub(super) fn of_tunnel(
 
 /// Lets a request of a mirror's client through. Such clients know of no proxy, so they are asked as by a server.
 pub(super) fn of_mirror(facts: &Facts<'_>, by_rule: Option<Box<ByPeople>>) -> Result<Option<Box<ByPeople>>, Refused> {
-    let Some(scene) = facts.people() else { return Ok(by_rule) };
     let access = &facts.config().access;
+    let Some(scene) = facts.people() else {
+        return Ok(supposed::people(facts, (&access.login, Asks::Server), Rule::Mirror, by_rule));
+    };
     if access.login.is_empty() && access.external.is_empty() {
         return Ok(by_rule);
     }
@@ -124,7 +129,6 @@ pub(super) fn of_request(
     by_rule: Option<Box<ByPeople>>,
     is_purge: bool,
 ) -> Result<Option<Box<ByPeople>>, Refused> {
-    let Some(scene) = facts.people() else { return Ok(by_rule) };
     let config = facts.config();
     let gate = match rule {
         Rule::Site(number) => {
@@ -146,6 +150,9 @@ pub(super) fn of_request(
             store_id: &config.forward_helpers.store_id,
         },
         _ => return Ok(by_rule),
+    };
+    let Some(scene) = facts.people() else {
+        return Ok(supposed::people(facts, (gate.login, gate.asks), rule, by_rule));
     };
     if gate.is_open() && scene.user.is_none() {
         return Ok(by_rule);
@@ -189,7 +196,12 @@ fn login_here<'a>(facts: &Facts<'a>) -> (&'a str, Asks) {
 
 /// The user for rules that name users or groups: where a login counts, such a rule asks for it. `None` where none counts.
 pub(super) fn user_of_rules(facts: &Facts<'_>) -> Result<Option<Arc<User>>, Refused> {
-    let Some(scene) = facts.people() else { return Ok(None) };
+    let Some(scene) = facts.people() else {
+        return Ok(match facts.inside() {
+            Some(_) => supposed::of_tunnel(facts),
+            None => supposed::by_login(facts, login_here(facts).0),
+        });
+    };
     if facts.inside().is_some() {
         return Ok(scene.user.map(Arc::clone));
     }
@@ -201,14 +213,22 @@ pub(super) fn user_of_rules(facts: &Facts<'_>) -> Result<Option<Arc<User>>, Refu
 
 /// The user by the login that a rule requires. Inside an opened tunnel no page could ask for one, so the user of the CONNECT counts.
 pub(super) fn required_by_rule(facts: &Facts<'_>, name: &str) -> Result<ByPeople, Refused> {
-    let Some(scene) = facts.people() else { return Ok(ByPeople::default()) };
+    let scene = match facts.people() {
+        None if facts.supposed().is_empty() => return Ok(ByPeople::default()),
+        scene => scene,
+    };
     if facts.inside().is_some() {
-        return match scene.user.filter(|user| &*user.login == name) {
-            Some(user) => Ok(ByPeople { user: Some(Arc::clone(user)), ..ByPeople::default() }),
+        let user = scene.map_or_else(|| supposed::of_tunnel(facts), |scene| scene.user.map(Arc::clone));
+        return match user.filter(|user| &*user.login == name) {
+            Some(user) => Ok(ByPeople { user: Some(user), ..ByPeople::default() }),
             None => Err(denied("login", "A rule of this cache wants a login for the tunnel.").into()),
         };
     }
     let (_, asks) = login_here(facts);
+    let Some(scene) = scene else {
+        let consumes_authorization = supposed::consumes_authorization(facts, name, asks);
+        return Ok(ByPeople { user: supposed::by_login(facts, name), consumes_authorization, ..ByPeople::default() });
+    };
     let user = log_in(facts, scene, name, asks)?;
     let forwards = || scene.people.login(name).is_some_and(|login| login.config().forward);
     let consumes_authorization = asks == Asks::Server && !forwards();

@@ -18,6 +18,7 @@ mod mirror;
 mod need;
 mod pages;
 mod route;
+mod supposed;
 mod table;
 #[cfg(test)]
 mod tests_of_people;
@@ -129,6 +130,7 @@ fn judge_with(env: &Env, peer: &PeerFacts, request: &RequestHead, found: &FoundF
         lists: Some(&**lists),
         listener: listener.address,
         rates: Some(&env.common.rates),
+        supposed: &[],
         people: Some(PeopleScene {
             people: &env.common.people,
             user: peer.tunnel_user(),

@@ -73,7 +73,7 @@ pub(super) fn judge_changing(
         return Ok(None);
     }
     let people = subject.verdict(table, &matched, |_| true)?;
-    let note = || Arc::new(RuleNote::of(matched.iter().filter_map(|number| table.table.rule(number))));
+    let note = || subject.note_of_refusal(table, &matched);
     let by_table = subject.effects((table, fields), matched.clone(), url);
     let limits = subject.limits(table, &matched);
     subject.check_refused(note)?;
@@ -143,7 +143,7 @@ impl<'f, 'a> Subject<'f, 'a> {
         matched: &Matched,
         counts: impl Fn(u16) -> bool,
     ) -> Result<Option<Box<ByPeople>>, Refused> {
-        let note = || Arc::new(RuleNote::of(matched.iter().filter_map(|number| table.table.rule(number))));
+        let note = || self.note_of_refusal(table, matched);
         let counting = || matched.iter().filter(|number| counts(*number)).filter_map(|number| table.table.rule(number));
         let counts_users = |rule: &Rule| rule.does.rate.is_some_and(|limit| limit.by == RateBy::User);
         if counting().any(counts_users)
@@ -177,6 +177,28 @@ impl<'f, 'a> Subject<'f, 'a> {
                 Err(Page { is_repeatable, ..self.with_user(page).by_rule(note()) }.into())
             }
             None => Ok(None),
+        }
+    }
+
+    /// The rules that hold, for a request that goes no further by them: with the entries of lists by which they do.
+    fn note_of_refusal(&self, table: &RuleTable, matched: &Matched) -> Arc<RuleNote> {
+        let rules = matched.iter().filter_map(|number| table.table.rule(number));
+        Arc::new(RuleNote::with(rules, |rule| self.because(rule)))
+    }
+
+    /// The entries of lists by which a rule holds, to be written behind its name; empty where it asks no list.
+    fn because(&self, rule: &Rule) -> String {
+        let lists = rule.lists_that_cover(self);
+        let cited = lists.into_iter().filter_map(|list| self.facts.cite_list(list, self.of_lists()));
+        cited.fold(String::new(), |text, cited| text + ", " + &cited)
+    }
+
+    /// The question to lists. A CONNECT has no URL.
+    fn of_lists(&self) -> larder_lists::Subject<'f> {
+        let host = self.host.as_str();
+        match self.target {
+            Some(path) => larder_lists::Subject::Url { scheme: self.scheme.as_str(), host, path },
+            None => larder_lists::Subject::Host(host),
         }
     }
 
@@ -251,7 +273,8 @@ impl<'f, 'a> Subject<'f, 'a> {
             RateBy::All => b"",
         };
         let seconds = rates.count(limit, (&rule.place.0, key), clock::instant()).err()?;
-        let what = format!("There were more requests than a rule of this cache permits ({limit}): {rule}.");
+        let because = self.because(rule);
+        let what = format!("There were more requests than a rule of this cache permits ({limit}): {rule}{because}.");
         Some(Page::new(429, "rate", what, "Ask again later.").with("Retry-After", seconds.to_string()))
     }
 
@@ -268,14 +291,16 @@ impl<'f, 'a> Subject<'f, 'a> {
                 if !is_url || !is_clean {
                     return Err(wrong(rule, "sends clients to a place that is no URL"));
                 }
-                let what = format!("A rule of this cache sends this request elsewhere: {rule}.");
+                let because = self.because(rule);
+                let what = format!("A rule of this cache sends this request elsewhere: {rule}{because}.");
                 Some(Page::new(*status, BY_RULE, what, "Follow the field Location.").with("Location", url))
             }
         })
     }
 
     fn denial(&self, rule: &Rule, status: u16, page: Option<&Template>) -> Page {
-        let what = format!("This request is refused by a rule of this cache: {rule}.");
+        let because = self.because(rule);
+        let what = format!("This request is refused by a rule of this cache: {rule}{because}.");
         let plain = Page::new(status, BY_RULE, what, "Ask the administrator of this cache.");
         // A refusal of programs has the URL in it.
         let is_repeatable = !self.wants_json() && page.is_none_or(Template::is_repeatable);
@@ -284,7 +309,7 @@ impl<'f, 'a> Subject<'f, 'a> {
             let url = self.value(rule, Placeholder::Url);
             let text = format!(
                 "{{\"status\":{status},\"error\":\"rule\",\"rule\":{},\"url\":{},\"request\":\"{}\"}}\n",
-                json_text(&rule.to_string()),
+                json_text(&format!("{rule}{because}")),
                 json_text(&url),
                 page::REQUEST
             );
@@ -591,13 +616,7 @@ impl larder_rules::Facts for Subject<'_, '_> {
     }
 
     fn in_list(&self, name: &str) -> bool {
-        let host = self.host.as_str();
-        // A CONNECT has no URL.
-        let subject = match self.target {
-            Some(path) => larder_lists::Subject::Url { scheme: self.scheme.as_str(), host, path },
-            None => larder_lists::Subject::Host(host),
-        };
-        self.facts.in_list(name, subject)
+        self.facts.in_list(name, self.of_lists())
     }
 
     // Countries dock here; a configuration has no such matcher until then.

@@ -173,13 +173,6 @@ error: timeouts.idle: 60 is no duration
   |        ^^
   = say of what: "60s" or "60m"
 
-error: `address` is missing
-  --> larder.toml:11:1
-   |
-11 | [[listen]]
-   | ^^^^^^^^^^
-   = Address and port where clients are served, as `0.0.0.0:8080` or `[::]:8080`; port 0 takes a free one.
-
 error: there is no setting listen.adress
   --> larder.toml:12:1
    |
@@ -187,7 +180,7 @@ error: there is no setting listen.adress
    | ^^^^^^
    = did you mean listen.address?
 
-7 errors: nothing was changed
+6 errors: nothing was changed
 "#;
     assert_eq!(wrong(text), expected);
 }

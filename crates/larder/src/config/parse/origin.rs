@@ -26,6 +26,7 @@ impl Parser {
         self.said_in_file("origin", value);
         for (span, table) in self.tables("origin", value) {
             let mut group = OriginGroup::default();
+            let before = self.problems.len();
             let others = ["members", "member", "check", "eject", "retry", "hedge"];
             let missing = self.entry("origin", ORIGIN, &span, table, &mut group, &others);
             group.place = self.place(&span);
@@ -41,7 +42,9 @@ impl Parser {
                     self.origin_members(value, &mut group);
                 }
             }
-            self.check_origin(&span, &group, table);
+            if self.problems.len() == before {
+                self.check_origin(&span, &group, table);
+            }
             if !missing && self.loaded.config.origins.iter().any(|other| other.name == group.name) {
                 self.problem(span.clone(), format!("there is an [[origin]] {} already", group.name), None);
             }
@@ -86,11 +89,11 @@ impl Parser {
                 let message = format!("the group has a member {} already", member.name);
                 self.problem(span.clone(), message, Some(hint));
             }
-            if member.sni.is_some() && member.url.scheme != Scheme::Https {
+            if !missing && member.sni.is_some() && member.url.scheme != Scheme::Https {
                 let hint = "write its URL with https, or leave out `sni`".to_owned();
                 self.problem(span.clone(), "`sni` is for a member with https".to_owned(), Some(hint));
             }
-            if member.host == MemberHost::Own && is_nameless(&member.url.host) {
+            if !missing && member.host == MemberHost::Own && is_nameless(&member.url.host) {
                 let message = "`host = \"origin\"` is for a member that has a name".to_owned();
                 let hint = "write the `Host` that the server behind the socket expects, or leave out `host`".to_owned();
                 self.problem(span.clone(), message, Some(hint));

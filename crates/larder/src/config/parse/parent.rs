@@ -45,6 +45,9 @@ impl Parser {
             .partition(|(_, found)| found.is_some());
         self.loaded.config.forward_parents.parents = known.into_iter().filter_map(|(_, found)| found).collect();
         for (name, _) in unknown {
+            if self.is_faulty("parent", &name) {
+                continue;
+            }
             let hint = format!("write a [[parent]] with `name = \"{name}\"`");
             self.conflict("forward.parents", &format!("there is no parent {name}"), Some(&hint));
         }

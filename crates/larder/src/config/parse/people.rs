@@ -3,7 +3,7 @@
 use super::Parser;
 use crate::config::helper::HELPER;
 use crate::config::login::LOGIN;
-use crate::config::{EXTERNAL_MAX, Helper, Login, LoginScheme, Site};
+use crate::config::{EXTERNAL_MAX, Helper, Login, LoginScheme, Site, SourceLine};
 use larder_people::format::Format;
 use larder_people::kind::Kind;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ impl Parser {
             if self.loaded.config.helpers.iter().any(|other| other.name == helper.name) && !missing {
                 self.problem(span.clone(), format!("there is a [[helper]] {} already", helper.name), None);
             }
-            if helper.command.is_empty() && table.contains_key("command") {
+            if helper.command.is_empty() && table.contains_key("command") && !missing {
                 let hint = "write command = [\"/usr/lib/squid/basic_ncsa_auth\", \"/etc/larder/users\"]".to_owned();
                 self.problem(span.clone(), "`command` names no program".to_owned(), Some(hint));
             }
@@ -30,8 +30,15 @@ impl Parser {
             {
                 self.problem(span.clone(), format!("format: {fault}"), None);
             }
+            if table.get("kind").and_then(|kind| kind.get_ref().as_str()) != Some(helper.kind.as_str()) {
+                self.faulty.push(("helper.kind".to_owned(), helper.name.clone(), SourceLine::default()));
+            }
+            if missing {
+                self.loaded.config.helpers.push(Arc::new(helper));
+                continue;
+            }
             let is_acl = helper.kind == Kind::ExternalAcl;
-            if is_acl && !table.contains_key("format") && !missing {
+            if is_acl && !table.contains_key("format") {
                 let hint = "write format = \"%SRC %LOGIN\", as behind `external_acl_type` in Squid".to_owned();
                 self.problem(span.clone(), "a helper of external_acl needs `format`".to_owned(), Some(hint));
             }
@@ -56,12 +63,16 @@ impl Parser {
             if self.loaded.config.logins.iter().any(|other| other.name == login.name) && !missing {
                 self.problem(span.clone(), format!("there is a [[login]] {} already", login.name), None);
             }
+            if missing {
+                self.loaded.config.logins.push(Arc::new(login));
+                continue;
+            }
             let needs_helper = matches!(login.scheme, LoginScheme::Negotiate | LoginScheme::Ntlm);
-            if needs_helper && login.helper.is_empty() && !missing {
+            if needs_helper && login.helper.is_empty() {
                 let message = format!("a login of {} needs `helper`", login.scheme.as_str());
                 self.problem(span.clone(), message, Some("name a [[helper]] of that kind".to_owned()));
             }
-            if !needs_helper && login.file.is_some() != login.helper.is_empty() && !missing {
+            if !needs_helper && login.file.is_some() != login.helper.is_empty() {
                 let hint = match login.scheme {
                     LoginScheme::Digest => "write file = \"/etc/larder/digest\" (`htdigest FILE REALM USER` makes it)",
                     LoginScheme::Bearer => "write file = \"/etc/larder/jwks.json\"",
@@ -134,7 +145,10 @@ impl Parser {
         (external_at, external_label): (&str, &str),
         external: &[String],
     ) {
-        if !login.is_empty() && !self.loaded.config.logins.iter().any(|known| known.name == *login) {
+        if !login.is_empty()
+            && !self.is_faulty("login", login)
+            && !self.loaded.config.logins.iter().any(|known| known.name == *login)
+        {
             let known: Vec<String> = self.loaded.config.logins.iter().map(|known| known.name.clone()).collect();
             self.no_such(login_at, login_label, "login", login, &known);
         }
@@ -158,6 +172,7 @@ impl Parser {
     fn check_helper(&mut self, at: &str, label: &str, name: &str, kind: Kind) {
         let found = self.loaded.config.helpers.iter().find(|helper| helper.name == *name).map(|helper| helper.kind);
         match found {
+            _ if self.is_faulty("helper.kind", name) => {}
             None => {
                 let known: Vec<String> = self.loaded.config.helpers.iter().map(|known| known.name.clone()).collect();
                 self.no_such(at, label, "helper", name, &known);

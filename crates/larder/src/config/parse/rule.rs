@@ -146,16 +146,20 @@ impl Parser {
         let config = &self.loaded.config;
         let mut wrong: Vec<(String, &str)> = Vec::new();
         for name in lists {
-            if !config.lists.iter().any(|list| *list.name == *name) {
+            if !config.lists.iter().any(|list| *list.name == *name) && !self.is_faulty("list", &name) {
                 wrong.push((format!("rule.when.list: there is no list {name:?}"), "write a [[list]] with this name"));
             }
         }
         if let Some(Verdict::Login(name)) = &rule.does.verdict
             && !config.logins.iter().any(|login| *login.name == **name)
+            && !self.is_faulty("login", name)
         {
             wrong.push((format!("rule.do.login: there is no login {name:?}"), "write a [[login]] with this name"));
         }
-        for name in rule.does.bandwidth.iter().filter(|name| config.bandwidths.iter().all(|it| it.name != ***name)) {
+        let is_unknown = |name: &&Box<str>| {
+            config.bandwidths.iter().all(|it| it.name != ***name) && !self.is_faulty("bandwidth", name)
+        };
+        for name in rule.does.bandwidth.iter().filter(is_unknown) {
             let message = format!("rule.do.bandwidth: there is no bandwidth {name:?}");
             wrong.push((message, "write a [[bandwidth]] with this name"));
         }
@@ -168,8 +172,8 @@ impl Parser {
             wrong.push(("rule.do.rate_by: counting by users needs a login".to_owned(), remedy));
         }
         let by_user = |name: &str| config.bandwidths.iter().any(|it| it.name == name && it.by == BandwidthBy::User);
-        if config.logins.is_empty() && rule.does.bandwidth.iter().any(|name| by_user(name)) {
-            wrong.push(("rule.do.bandwidth: a limit by users needs a login".to_owned(), remedy));
+        for name in rule.does.bandwidth.iter().filter(|name| config.logins.is_empty() && by_user(name)) {
+            wrong.push((format!("rule.do.bandwidth: {name}: a limit by users needs a login"), remedy));
         }
         self.current = source;
         for (message, remedy) in wrong {

@@ -72,12 +72,13 @@ fn get(origin: SocketAddr, path: &str) -> String {
 #[test]
 fn answers_hits_and_tunnels_come_no_sooner_than_the_limit_permits() {
     let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("access.log");
     let settings = "[[bandwidth]]\nname = \"slow\"\nrate = \"200kB/s\"\nburst = \"100kB\"\nby = \"client\"\n\
                     [[bandwidth]]\nname = \"line\"\nrate = \"200kB/s\"\nburst = \"100kB\"\nhits_are_free = true\n\
                     [[rule]]\nwhen = { path = \"/slow\" }\ndo = { bandwidth = \"slow\" }\n\
                     [[rule]]\nwhen = { path = \"/line\" }\ndo = { bandwidth = [\"line\"] }\n\
                     [[rule]]\nwhen = { method = \"CONNECT\" }\ndo = { bandwidth = \"slow\" }\n";
-    let server = stand::server(folder.path(), settings);
+    let server = stand::server(folder.path(), &format!("[log]\nto = {log:?}\nformat = \"json\"\n{settings}"));
     let (proxy, (origin, _)) = (server.addresses()[0], origin(200_000));
     // The burst is there once; from then on it is the rate alone.
     let half = Duration::from_millis(490);
@@ -108,6 +109,26 @@ fn answers_hits_and_tunnels_come_no_sooner_than_the_limit_permits() {
     };
     assert_eq!((waited("/slow"), waited("/free"), waited("/line")), (vec![true; 2], vec![false; 2], vec![true, false]));
     assert_eq!(waited(&format!("{origin}")), [true], "the tunnel");
+    let lines = || -> Vec<Value> {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    };
+    stand::wait_for("the lines of the log", || lines().len() == 7);
+    for line in lines() {
+        let (url, micros) = (line["url"].as_str().unwrap(), line.get("bandwidth_micros"));
+        match url.ends_with("/free") {
+            true => assert!(micros.is_none(), "{line}"),
+            // Half of the bytes are those of the burst.
+            false if url.ends_with("/slow") => assert!(micros.unwrap().as_u64() >= Some(480_000), "{line}"),
+            false => {}
+        }
+    }
+    let of_line: Vec<bool> = lines()
+        .iter()
+        .filter(|line| line["url"].as_str().unwrap().ends_with("/line"))
+        .map(|line| line["bandwidth_micros"].as_u64().is_some_and(|micros| micros > 0))
+        .collect();
+    assert_eq!(of_line, [true, false]);
 }
 
 #[test]

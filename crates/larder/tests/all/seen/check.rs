@@ -2,7 +2,7 @@
 
 use larder::config::Loaded;
 use larder::explain::{Asking, Explanation, rehearse};
-use larder::rehearse::{Comparison, Side, replay};
+use larder::rehearse::{Comparison, LineTrouble, Side, replay};
 use std::fmt::Write;
 use std::process::Command;
 
@@ -115,6 +115,154 @@ fn answers_listeners_and_clients_may_be_given() {
     assert!(rehearsed(&elsewhere, &loaded).unwrap_err().contains("127.0.0.1:3130"));
 }
 
+const PEOPLE: &str = r#"
+[[listen]]
+address = "127.0.0.1:3128"
+forward = true
+
+[[listen]]
+address = "127.0.0.1:3130"
+intercept = true
+
+[[login]]
+name = "staff"
+scheme = "basic"
+file = "/nonexistent/users"
+groups = "GROUPS"
+
+[[login]]
+name = "partners"
+scheme = "basic"
+file = "/nonexistent/partners"
+
+[access]
+clients = ["127.0.0.0/8"]
+login = "staff"
+
+[[site]]
+hosts = ["open.example"]
+origin = "http://10.0.0.5"
+
+[[rule]]
+name = "admins"
+when = { path = "/admin/**", not = { group = "admins" } }
+do = { deny = true }
+
+[[rule]]
+name = "no tunnels"
+when = { host = "tunnel.example", not = { user = "ann" } }
+do = { deny = true }
+
+[[rule]]
+name = "partners"
+when = { host = "partner.example" }
+do = { login = "partners" }
+"#;
+
+/// User, groups, listener and URL asked for, status of an answer of Larder's own making, what is said.
+type UserCase<'a> = (Option<&'a str>, &'a [&'a str], &'a str, &'a str, u16, &'a [&'a str]);
+
+#[test]
+fn a_user_may_be_taken_to_have_logged_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let groups = folder.path().join("groups");
+    std::fs::write(&groups, "admins: root\nwriters: ann\n").unwrap();
+    let loaded = loaded(&PEOPLE.replace("GROUPS", groups.to_str().unwrap()));
+    let (plain, opening) = ("127.0.0.1:3128", "127.0.0.1:3130");
+    let cases: [UserCase; 13] = [
+        (None, &[], plain, "http://a.example/admin/x", 403, &["rule       403 rule", "by rule    admins (larder.toml"]),
+        (Some("ann"), &[], plain, "http://a.example/admin/x", 403, &["user       ann"]),
+        (Some("ann"), &["admins"], plain, "http://a.example/admin/x", 0, &["ann, of admins, writers, taken to have"]),
+        (
+            Some("root"),
+            &[],
+            plain,
+            "http://a.example/admin/x",
+            0,
+            &["root, of admins, taken to have logged in by [[login]] staff"],
+        ),
+        (Some("eve"), &[], plain, "http://a.example/", 0, &["eve, in no group, taken to"]),
+        // A site without a login asks nobody.
+        (Some("root"), &[], plain, "http://open.example/admin/x", 403, &["by rule    admins (larder.toml"]),
+        (Some("root"), &[], plain, "http://open.example/", 0, &["no login counts here, so rules see no user"]),
+        // The groups of a login are in its own file alone.
+        (
+            Some("ann"),
+            &[],
+            plain,
+            "http://partner.example/",
+            0,
+            &["ann, in no group, taken to have logged in by [[login]] partners"],
+        ),
+        (None, &[], plain, "http://partner.example/", 0, &["anybody who logs in by [[login]] staff"]),
+        (Some("ann"), &[], plain, "https://tunnel.example/", 0, &["user       ann, of writers", "answer     tunnel"]),
+        (Some("eve"), &[], plain, "https://tunnel.example/", 403, &["by rule    no tunnels ("]),
+        (Some("root"), &[], opening, "https://a.example/admin/x", 0, &["with a certificate", "root, of admins"]),
+        (Some("eve"), &["admin"], opening, "https://a.example/admin/x", 403, &["by rule    admins (larder.toml"]),
+    ];
+    for (user, groups, at, url, status, lines) in cases {
+        let asking = Asking {
+            user: user.map(str::to_owned),
+            groups: groups.iter().map(|&group| group.to_owned()).collect(),
+            listener: Some(at.parse().unwrap()),
+            ..asking("GET", url)
+        };
+        let explanation = rehearsed(&asking, &loaded).unwrap();
+        let text = explanation.to_string();
+        assert_eq!(explanation.request.status, status, "{user:?} {groups:?} {url}\n{text}");
+        lines.iter().for_each(|line| assert!(text.contains(line), "{user:?} {groups:?} {url}: {line} in\n{text}"));
+    }
+    std::fs::write(&groups, "no colon\n").unwrap();
+    let asking = Asking { user: Some("ann".to_owned()), ..asking("GET", "http://a.example/") };
+    let trouble = rehearsed(&asking, &loaded).unwrap_err();
+    assert!(trouble.contains("login staff") && trouble.contains("groups"), "{trouble}");
+    assert!(rehearsed(&asking, &self::loaded("")).unwrap_err().contains("no [[login]]"));
+}
+
+#[test]
+fn a_refusal_names_the_entry_of_the_list() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        format!("{path:?}")
+    };
+    let (names, urls) = (write("ads", "||tracker.example^\n||ads.example^\n"), write("urls", "paths.example/a%20b\n"));
+    let (nets, regexes) = (write("nets", "192.0.2.0/24\n"), folder.path().join("regexes"));
+    std::fs::create_dir(&regexes).unwrap();
+    std::fs::write(regexes.join("expressions"), "\\.exe$\n").unwrap();
+    let loaded = loaded(&format!(
+        "[[listen]]\naddress = \"127.0.0.1:3128\"\n\
+         [[list]]\nname = \"ads\"\nsource = {names}\n\
+         [[list]]\nname = \"urls\"\nformat = \"urls\"\nsource = {urls}\n\
+         [[list]]\nname = \"nets\"\nformat = \"networks\"\nsource = {nets}\n\
+         [[list]]\nname = \"regexes\"\nformat = \"squidguard\"\nsource = {regexes:?}\n\
+         [[rule]]\nname = \"block\"\nwhen = {{ list = [\"urls\", \"ads\"] }}\ndo = {{ deny = true }}\n\
+         [[rule]]\nname = \"deep\"\nwhen = {{ any = [{{ method = \"PUT\", list = \"nets\" }}, {{ list = \"nets\" }}], not = {{ list = \"ads\" }} }}\n\
+         do = {{ redirect = \"http://safe.example/\" }}\n\
+         [[rule]]\nwhen = {{ list = \"regexes\" }}\ndo = {{ deny = true }}\n\
+         [[rule]]\nname = \"plain\"\nwhen = {{ host = \"plain.example\" }}\ndo = {{ deny = true }}\n"
+    ));
+    let block = |because: &str| format!("block (larder.toml:18){because}");
+    for (url, wanted) in [
+        ("http://a.b.tracker.example/", block(", list 'ads' entry 'tracker.example' (covers a.b.tracker.example)")),
+        ("http://ads.example/", block(", list 'ads' entry 'ads.example'")),
+        ("https://a.tracker.example/", block(", list 'ads' entry 'tracker.example' (covers a.tracker.example)")),
+        ("http://paths.example/a%20b/c", block(", list 'urls' entry 'paths.example/a%20b'")),
+        (
+            "http://192.0.2.7/",
+            "deep (larder.toml:22), list 'nets' entry '192.0.2.0 to 192.0.2.255' (covers 192.0.2.7)".into(),
+        ),
+        ("http://x.example/a.exe", "rule (larder.toml:26), list 'regexes' entry '\\.exe$'".into()),
+        ("http://plain.example/", "plain (larder.toml:29)".into()),
+    ] {
+        let text = rehearsed(&asking("GET", url), &loaded).unwrap().to_string();
+        let verdict = if wanted.starts_with("deep") { "redirect" } else { "deny" };
+        assert!(text.contains(&format!("by rule    {wanted}: {verdict}\n")), "{url}: {wanted} in\n{text}");
+        assert!(text.contains(&format!(": {wanted}. ")), "{url}: {wanted} in\n{text}");
+    }
+}
+
 #[test]
 fn a_site_is_asked_where_its_scheme_is_spoken() {
     let tls = "tls = [{ chain = \"a\", key = \"b\" }]";
@@ -158,6 +306,7 @@ fn a_replay_finds_the_changes_that_were_made() {
     let log = log(40_000) + "nonsense\n";
     let same = play(&log, &plain, &plain);
     assert_eq!((same.lines, same.unreadable), (40_000, 1));
+    assert_eq!(same.troubles, [(40_001, LineTrouble::Format("nonsense".to_owned()))]);
     let text = same.to_string();
     assert!(text.contains("hits       20000 of 40000 look-ups (50.00 %)"), "{text}");
     assert!(text.contains("no request is treated differently"), "{text}");
@@ -205,6 +354,16 @@ fn the_command_tells_its_outcome_by_its_status() {
     assert!(status == 0 && text.contains("the configuration is right"), "{text}");
     let (status, text) = run(&[config, bad.as_ref()]);
     assert!(status == 2 && text.contains("2 errors"), "{text}");
+    // A listener of localhost looks as if it let programs of this machine through.
+    let users = write("users", "ada:$apr1$abcdefgh$h9FWgUz3n9YxylKLlR5SQ/\n");
+    let login =
+        format!("[[login]]\nname = \"office\"\nscheme = \"basic\"\nfile = {users:?}\n[access]\nlogin = \"office\"\n");
+    for (at, is_noted) in [("127.0.0.1:3128", true), ("0.0.0.0:3128", false)] {
+        let file = write("login.toml", &format!("[[listen]]\naddress = \"{at}\"\nforward = true\n{login}"));
+        let (status, text) = run(&[config, file.as_ref()]);
+        let note = "note: programs of this machine have to log in by [[login]] office too, at 127.0.0.1:3128 (";
+        assert!(status == 0 && text.contains(note) == is_noted, "{at}: {text}");
+    }
     let files = write(
         "files.toml",
         "log = { to = \"/nonexistent/x.log\" }\n[[listen]]\naddress = \"127.0.0.1:1\"\n\
@@ -220,6 +379,40 @@ fn the_command_tells_its_outcome_by_its_status() {
     let (status, text) =
         run(&[config, good.as_ref(), "--replay".as_ref(), log.as_ref(), "--against".as_ref(), good.as_ref()]);
     assert!(status == 0 && text.contains("8 requests played, 0 lines not readable"), "{text}");
+    let (status, text) = run(&["--request".as_ref(), "http://a.example/".as_ref(), "--group".as_ref(), "g".as_ref()]);
+    assert!(status == 2 && text.contains("--user"), "{text}");
+}
+
+#[test]
+fn lines_of_a_log_that_cannot_be_read_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("access.log");
+    let replayed = |log: &[u8]| {
+        std::fs::write(&path, log).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_larder"));
+        let output = command.args(["check", "--replay"]).arg(&path).current_dir(&folder).output().unwrap();
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        (output.status.code().unwrap(), out.into_owned(), err.into_owned())
+    };
+    let (good, bad) = (log(2), "784111777.123 5 10.0.0.1 TCP_MISS/200 1 GET http://a\u{1b}[2J/ - - -\n");
+    let (status, out, err) = replayed(format!("{good}\nnonsense\n{bad}{good}").as_bytes());
+    assert_eq!(status, 0, "{err}");
+    assert!(out.contains("4 requests played, 2 lines not readable"), "{out}");
+    assert!(
+        err.contains("access.log:4: in none of the formats that are read (combined, Squid's, JSON): \"nonsense\""),
+        "{err}"
+    );
+    assert!(err.contains("access.log:5: no proper request: \"GET http://a") && !err.contains('\u{1b}'), "{err}");
+
+    let (status, out, err) = replayed("x\n".repeat(25).as_bytes());
+    assert!(status == 1 && out.contains("0 requests played, 25 lines not readable"), "{out}");
+    assert!(err.contains("access.log:10: ") && !err.contains("access.log:11: "), "{err}");
+    assert!(err.contains("15 more lines that can't be read"), "{err}");
+
+    let (status, _, err) = replayed(b"");
+    assert_eq!((status, &*err), (0, ""));
+    let (status, _, err) = replayed(b"\x1f\x8b\x08\0");
+    assert!(status == 1 && err.contains("it is compressed: zcat FILE | larder check --replay -"), "{err}");
 }
 
 #[test]

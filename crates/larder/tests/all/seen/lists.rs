@@ -137,11 +137,11 @@ fn a_check_names_lists_that_are_wrong() {
     let (exit, text) = check();
     assert_eq!(exit, Some(2));
     for part in [
-        "list.source:",
-        "list.format:",
-        "list.refresh:",
-        "list.sha256:",
-        "list.allow:",
+        "list.source of x:",
+        "list.format of x:",
+        "list.refresh of x:",
+        "list.sha256 of x:",
+        "list.allow of x:",
         "there is a list y already",
         "`name` is missing",
     ] {

@@ -66,6 +66,8 @@ fn settings_are_explained_by_help() {
     }
     let output = larder(&["config", "--config", "none", "memry"]);
     assert!(output.status.code() == Some(2) && text(&output).contains("did you mean memory?"), "{}", text(&output));
+    let output = larder(&["config", "--config", "none", "cache_mem"]);
+    assert!(text(&output).contains("a word of Squid; here it is `memory`"), "{}", text(&output));
     assert!(text(&larder(&["config", "--help"])).contains("--markdown"));
     assert!(text(&larder(&["--help"])).contains("Exit status: 0 all went well"));
     let output = larder(&["reload", "--config", "none", "--store", "/nonexistent"]);

@@ -46,6 +46,31 @@ fn login(folder: &Path) -> String {
 }
 
 #[test]
+fn page_program_and_log_name_the_entry_that_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (names, log) = (folder.path().join("names"), folder.path().join("access.log"));
+    std::fs::write(&names, "||tracker.test^\n").unwrap();
+    let settings = format!(
+        "[log]\nto = {log:?}\nformat = \"{{status}} {{rule}}\"\n\
+         [[list]]\nname = \"ads\"\nsource = {names:?}\n\
+         [[rule]]\nname = \"block\"\nwhen = {{ list = \"ads\" }}\ndo = {{ deny = true }}\n"
+    );
+    let server = stand::server(folder.path(), &settings);
+    let wanted = "list 'ads' entry 'tracker.test' (covers a.tracker.test)";
+    let asked = |fields: &str| {
+        let request = "GET http://a.tracker.test/%3Cb%3E HTTP/1.1\r\nHost: a.tracker.test\r\nConnection: close\r\n";
+        stand::exchange(server.addresses()[0], &format!("{request}{fields}\r\n"))
+    };
+    let (page, program) = (asked(""), asked("Accept: application/json\r\n"));
+    // A page for people escapes its text.
+    assert!(page.starts_with("HTTP/1.1 403") && page.replace("&#39;", "'").contains(wanted), "{page}");
+    assert!(program.contains("\"error\":\"rule\"") && program.contains(wanted), "{program}");
+    let read = || std::fs::read_to_string(&log).unwrap_or_default();
+    stand::wait_for("two lines of the log", || read().lines().filter(|line| line.contains(wanted)).count() == 2);
+    assert!(read().lines().all(|line| line.starts_with("403") && line.contains("block (")), "{}", read());
+}
+
+#[test]
 fn a_list_decides_and_a_new_one_ends_memos() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("names");
