@@ -32,6 +32,8 @@ pub struct Page {
     pub user: Option<Box<Arc<str>>>,
     /// It reads the same for each request that is judged by the same facts, but for the name of the request at [`REQUEST`].
     pub is_repeatable: bool,
+    /// It names the entry of a list that covers the URL, so that it is repeatable for the same path alone.
+    pub cites_entry: bool,
     /// The body, where it was written before for pages that are sent again.
     pub written: Option<Arc<[u8]>>,
 }
@@ -63,6 +65,7 @@ impl Page {
             by_rule: None,
             user: None,
             is_repeatable: false,
+            cites_entry: false,
             written: None,
         }
     }

@@ -75,6 +75,8 @@ pub struct JudgeMemo {
 pub struct RefusalMemo {
     facts: FactsMemo,
     page: Rc<Page>,
+    /// The only path that the page is for, where it names the entry of a list that covers it.
+    only_path: Option<Box<str>>,
 }
 
 /// Logins that a verdict depended on: until when they count, and by which edition of what is known of people. Groups that a helper
@@ -333,7 +335,8 @@ impl RefusalMemo {
             Target::Authority(..) | Target::Asterisk => return None,
         };
         facts.remember_rules(env, path, read, "refused");
-        facts.covers_path(path).then(|| RefusalMemo { facts, page: Rc::new(page.clone().written()) })
+        let only_path = page.cites_entry.then(|| Box::from(&**path));
+        facts.covers_path(path).then(|| RefusalMemo { facts, page: Rc::new(page.clone().written()), only_path })
     }
 
     /// Whether the fields that the refusal depended on are the same.
@@ -343,7 +346,8 @@ impl RefusalMemo {
 
     /// The page for a request whose fields are covered, where it is refused too.
     pub fn page_for(&self, env: &Env, peer: &PeerFacts, request: &RequestHead) -> Option<&Rc<Page>> {
-        self.facts.path_of(env, peer, request).map(|_| &self.page)
+        let path = self.facts.path_of(env, peer, request)?;
+        self.only_path.as_deref().is_none_or(|only| only == path).then_some(&self.page)
     }
 }
 

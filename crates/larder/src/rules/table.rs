@@ -174,7 +174,9 @@ impl<'f, 'a> Subject<'f, 'a> {
                 let has_rate =
                     matched.iter().filter_map(|number| table.table.rule(number)).any(|it| it.does.rate.is_some());
                 let is_repeatable = page.is_repeatable && !has_rate;
-                Err(Page { is_repeatable, ..self.with_user(page).by_rule(note()) }.into())
+                let mut rules = matched.iter().filter_map(|number| table.table.rule(number));
+                let cites_entry = is_repeatable && rules.any(|rule| !rule.lists_that_cover(self).is_empty());
+                Err(Page { is_repeatable, cites_entry, ..self.with_user(page).by_rule(note()) }.into())
             }
             None => Ok(None),
         }

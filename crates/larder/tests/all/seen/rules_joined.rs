@@ -24,6 +24,11 @@ impl Connection {
 
     /// The status of an answer with a length.
     fn get(&mut self, target: &str, fields: &str) -> String {
+        self.exchange(target, fields).0
+    }
+
+    /// The status and the body of an answer with a length.
+    fn exchange(&mut self, target: &str, fields: &str) -> (String, String) {
         let host = target.split('/').nth(2).unwrap_or("a.test");
         write!(self.0, "GET {target} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n").unwrap();
         let (mut head, mut byte) = (Vec::new(), [0]);
@@ -33,8 +38,9 @@ impl Connection {
         }
         let head = String::from_utf8(head).unwrap().to_ascii_lowercase();
         let length = head.split("content-length: ").nth(1).and_then(|rest| rest.split('\r').next()).unwrap();
-        std::io::copy(&mut (&self.0).take(length.parse().unwrap()), &mut std::io::sink()).unwrap();
-        head[9..12].to_owned()
+        let mut body = String::new();
+        (&self.0).take(length.parse().unwrap()).read_to_string(&mut body).unwrap();
+        (head[9..12].to_owned(), body)
     }
 }
 
@@ -68,6 +74,25 @@ fn page_program_and_log_name_the_entry_that_refused() {
     let read = || std::fs::read_to_string(&log).unwrap_or_default();
     stand::wait_for("two lines of the log", || read().lines().filter(|line| line.contains(wanted)).count() == 2);
     assert!(read().lines().all(|line| line.starts_with("403") && line.contains("block (")), "{}", read());
+}
+
+/// A refusal is remembered, but not for a URL that another entry covers.
+#[test]
+fn a_repeated_refusal_names_the_entry_of_its_own_url() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = folder.path().join("names");
+    std::fs::write(&names, "a.test/one\na.test/two\n").unwrap();
+    let settings = format!(
+        "workers = 1\n[[list]]\nname = \"ads\"\nsource = {names:?}\nformat = \"urls\"\n\
+         [[rule]]\nname = \"block\"\nwhen = {{ list = \"ads\" }}\ndo = {{ deny = true }}\n"
+    );
+    let server = stand::server(folder.path(), &settings);
+    let mut client = Connection::to(server.addresses()[0]);
+    for path in ["one", "one", "one", "two", "two", "one", "two/x", "two", "two", "one"] {
+        let (status, body) = client.exchange(&format!("http://a.test/{path}"), "");
+        let entry = format!("a.test/{}", path.split('/').next().unwrap());
+        assert!(status == "403" && body.contains(&format!("{entry}&#39;")), "{path}: {status} {body}");
+    }
 }
 
 #[test]
