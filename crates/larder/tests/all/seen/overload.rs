@@ -202,5 +202,7 @@ fn a_full_queue_has_room_for_another_client() {
     }
     let answered = others.into_iter().map(|each| each.join().unwrap().starts_with("HTTP/1.1 200"));
     assert_eq!(answered.filter(|is_good| *is_good).count(), 2, "the third one made room for the one that followed");
-    stand::wait_for("the counts", || metric(&server, "larder_overload_refused_total{reason=\"client-busy\"}") == Some(2));
+    stand::wait_for("the counts", || {
+        metric(&server, "larder_overload_refused_total{reason=\"client-busy\"}") == Some(2)
+    });
 }
