@@ -129,11 +129,14 @@ mod tests {
     use super::*;
     use Priority::{High, Low, Normal};
 
+    /// The client of each request, and its class.
+    type Requests<'a> = &'a [(u8, Priority)];
+
     fn client(number: u8) -> Option<Client> {
         Some(Client::at([10, 0, 0, number].into()))
     }
 
-    fn queue(requests: &[(u8, Priority)]) -> WaitingRequests<usize> {
+    fn queue(requests: Requests<'_>) -> WaitingRequests<usize> {
         let mut queue = WaitingRequests::default();
         for (number, (name, priority)) in requests.iter().enumerate() {
             let since = Instant::now();
@@ -148,7 +151,7 @@ mod tests {
 
     #[test]
     fn clients_take_turns_and_higher_classes_come_first() {
-        let cases: [(&[(u8, Priority)], &[usize]); 5] = [
+        let cases: [(Requests<'_>, &[usize]); 5] = [
             (&[(1, Normal), (1, Normal), (1, Normal), (2, Normal)], &[0, 3, 1, 2]),
             (&[(1, Normal), (1, Normal), (2, Normal), (2, Normal), (3, Normal)], &[0, 2, 4, 1, 3]),
             (&[(1, Low), (1, Normal), (2, High)], &[2, 1, 0]),
