@@ -22,6 +22,7 @@ pub mod model;
 mod moments;
 mod network_index;
 mod networks;
+pub mod never;
 mod path_pattern;
 mod prefixes;
 pub mod rate;

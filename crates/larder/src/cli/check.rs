@@ -15,6 +15,8 @@ use crate::run::folder::Temporary;
 use crate::script::{self, Nursery};
 use crate::tls::server::Certificates;
 use clap::Args;
+use larder_rules::Rule;
+use larder_rules::never::{Never, never};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -92,9 +94,10 @@ fn verify(flags: &Flags) -> u8 {
     let own_programs = own_programs(config).unwrap_or_default();
     let stored_for_all: String =
         config.rules.iter().filter(|rule| rule.does.even_if_private).map(stored_for_all).collect();
+    let never: String = never(config.rule_table.table.rules()).into_iter().map(never_holds).collect();
     let bounds: String = config.mounts.iter().map(|mount| script::bounds(mount)).collect();
     print(format!(
-        "the configuration is right ({file}): listens on {}, {}\n{page}{own_programs}{stored_for_all}{bounds}{list_notes}",
+        "the configuration is right ({file}): listens on {}, {}\n{page}{own_programs}{stored_for_all}{never}{bounds}{list_notes}",
         addresses.join(", "),
         match config.sites.len() {
             1 => "1 site".to_owned(),
@@ -130,6 +133,16 @@ fn examine_lists(loaded: &Loaded) -> (Vec<String>, String) {
         more.iter().for_each(|note| notes += &format!("note: list {} ({}): {note}\n", list.name, list.place));
     }
     (troubles, notes)
+}
+
+/// The note on a rule that never holds.
+fn never_holds((rule, why): (&Rule, Never<'_>)) -> String {
+    let why = match why {
+        Never::Behind(earlier) => format!("{earlier} before it holds whenever it would, and ends the table"),
+        Never::Contradicts => "what its `not` excludes is all that the rest of its `when` is for".to_owned(),
+        Never::NoPath => "it is for CONNECT alone, which has neither a path nor a query".to_owned(),
+    };
+    format!("note: {rule} never holds: {why}\n")
 }
 
 /// The warning about a rule that has private answers stored.

@@ -364,6 +364,17 @@ fn the_command_tells_its_outcome_by_its_status() {
         let note = "note: programs of this machine have to log in by [[login]] office too, at 127.0.0.1:3128 (";
         assert!(status == 0 && text.contains(note) == is_noted, "{at}: {text}");
     }
+    let rules = write(
+        "rules.toml",
+        "[[rule]]\nname = \"open\"\nwhen = { host = [\"a.example\", \"b.example\"] }\ndo = { allow = true }\n\
+         [[rule]]\nname = \"late\"\nwhen = { host = \"b.example\", method = \"PUT\" }\ndo = { deny = true }\n\
+         [[rule]]\nname = \"none\"\nwhen = { port = 80, not = { port = 80 } }\ndo = { deny = true }\n\
+         [[rule]]\nname = \"other\"\nwhen = { host = \"c.example\" }\ndo = { deny = true }\n",
+    );
+    let (status, text) = run(&[config, rules.as_ref()]);
+    assert!(status == 0 && text.contains("rules.toml:5) never holds: open ("), "{text}");
+    assert!(text.contains("none (") && text.contains("never holds: what its `not` excludes is all"), "{text}");
+    assert!(text.matches("never holds").count() == 2, "{text}");
     let files = write(
         "files.toml",
         "log = { to = \"/nonexistent/x.log\" }\n[[listen]]\naddress = \"127.0.0.1:1\"\n\
