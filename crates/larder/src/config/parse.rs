@@ -172,6 +172,7 @@ impl Parser {
                 ("list", _) => self.lists(value),
                 ("bandwidth", _) => self.bandwidths(value),
                 ("parent", _) => self.parents(value),
+                ("sibling", _) => self.siblings(value),
                 ("python", _) => self.pythons(value),
                 ("origin", _) => self.origins(value),
                 ("icap", _) => self.icaps(value),
@@ -727,13 +728,14 @@ fn add_routes(site: &Site, mounts: &mut [Arc<Mount>]) {
 }
 
 /// The arrays of tables.
-const TABLES: [&str; 13] = [
+const TABLES: [&str; 14] = [
     "listen",
     "site",
     "store_rule",
     "mirror",
     "bandwidth",
     "parent",
+    "sibling",
     "list",
     "python",
     "origin",

@@ -3,6 +3,7 @@
 use super::Fetch;
 use crate::client::Client;
 use crate::clock;
+use crate::reach::Reach;
 use crate::record::Peer;
 use crate::upstream::{BodySource, Call, CallEvent, OriginResponse, OutgoingBody, UpstreamFault, UpstreamFaultKind};
 use larder_cache::entry::Contact;
@@ -31,6 +32,10 @@ impl Fetch {
         if let Some(registry) = self.ask.registry.clone() {
             return Box::pin(self.ask_registry(&registry, fields)).await;
         }
+        if self.asks_neighbours() && body.is_none() {
+            // Boxed, because it is rare.
+            return Box::pin(self.ask_with_neighbours(fields)).await;
+        }
         self.send(self.ask.connects_to(), &self.ask.target(), fields, body).await
     }
 
@@ -42,6 +47,18 @@ impl Fetch {
         fields: &Fields,
         body: Option<OutgoingBody>,
     ) -> Result<OriginAnswer, UpstreamFault> {
+        let reach = self.env.reach(self.ask.asker());
+        self.send_within(&reach, (to, target), fields, body).await
+    }
+
+    /// Sends the request no further than this, and waits for the final head.
+    pub(super) async fn send_within(
+        &self,
+        reach: &Reach,
+        (to, target): (&Url, &str),
+        fields: &Fields,
+        body: Option<OutgoingBody>,
+    ) -> Result<OriginAnswer, UpstreamFault> {
         let this = self;
         let mut call = Call {
             to,
@@ -50,7 +67,7 @@ impl Fetch {
             target,
             fields,
             body,
-            reach: &this.env.reach(this.ask.asker()),
+            reach,
             client: Some(Client::at(this.client.ip())),
             begins: this.begin_attempt().into(),
             silent_for: this.silent_for,
@@ -92,7 +109,7 @@ impl Fetch {
         now
     }
 
-    fn note(&self, event: CallEvent) {
+    pub(super) fn note(&self, event: CallEvent) {
         match event {
             CallEvent::Connecting => self.writer.contact(Contact::Connecting(clock::instant())),
             CallEvent::Accepted => self.writer.contact(Contact::Accepted),
