@@ -13,9 +13,6 @@ pub fn find(line: &Line) -> Option<(Fate, &'static str)> {
     if name == "snmp_port" && line.word(1) == "0" {
         return Some((Fate::NotNeeded, "there is none"));
     }
-    if name == "never_direct" && line.word(1) == "deny" {
-        return Some((Fate::NotNeeded, "origins are asked in any case"));
-    }
     in_table(NOT_NEEDED)
         .map(|text| (Fate::NotNeeded, text))
         .or_else(|| in_table(DIFFERENT).map(|text| (Fate::Different, text)))
@@ -27,7 +24,6 @@ const NOT_NEEDED: &[(&str, &str)] = &[
     ("acl_uses_indirect_client", "the address of the connection counts"),
     ("adaptation_uses_indirect_client", "the address of the connection counts"),
     ("allow_underscore", "underscores are permitted"),
-    ("always_direct", "there are no parents: origins are asked in any case"),
     ("announce_file", "nobody is told"),
     ("announce_host", "nobody is told"),
     ("announce_period", "nobody is told"),
@@ -172,7 +168,6 @@ const NOT_NEEDED: &[(&str, &str)] = &[
     ("negative_dns_ttl", "the TTL of the answer counts"),
     ("neighbor_type_domain", "Larder asks no neighbours"),
     ("netdb_filename", "origins are not pinged"),
-    ("nonhierarchical_direct", "there are no parents: origins are asked in any case"),
     ("note", "rule.do.mark marks lines of the log"),
     ("offline_mode", "`larder run --offline` uses what is stored alone"),
     ("on_unsupported_protocol", "what is no HTTP is refused"),
@@ -183,7 +178,6 @@ const NOT_NEEDED: &[(&str, &str)] = &[
     ("pinger_program", "origins are not pinged"),
     ("pipeline_prefetch", "requests of one connection are served in turn"),
     ("positive_dns_ttl", "the TTL of the answer counts"),
-    ("prefer_direct", "there are no parents: origins are asked in any case"),
     ("proxy_protocol_access", "the PROXY protocol is not read"),
     ("query_icmp", "origins are not pinged"),
     ("quick_abort_max", "a fetch goes on where little is missing (decision 005)"),
@@ -292,7 +286,6 @@ const MISSING: &[(&str, &str)] = &[
     ("minimum_object_size", "small answers are stored too"),
     ("miss_access", "whoever may use the proxy may have what is not stored"),
     ("negative_ttl", "errors are stored as their origin says; a hook does more (recipe negative_caching)"),
-    ("never_direct", "there are no parents yet: Larder asks origins itself, which a firewall may forbid"),
     ("qos_flows", "packets are not marked"),
     ("reply_body_max_size", "answers of any length pass; object_bytes_max says what is stored"),
     (
