@@ -108,7 +108,7 @@ pub enum Way {
 }
 
 impl Reach {
-    /// The same, by this way.
+    /// To go this way.
     pub fn by(mut self, by: Way) -> Reach {
         if let Reach::Asked { way, .. } = &mut self {
             *way = by;

@@ -6,7 +6,6 @@ use super::setting::{Field, Setting};
 use super::{HostPattern, Networks, SourceLine};
 use larder_rules::network;
 use larder_wire::{Host, Scheme, Url};
-use std::num::NonZeroU16;
 
 /// One `[[parent]]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,9 +43,9 @@ impl Default for Parent {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuestionPorts {
     /// That of ICP (RFC 2186).
-    pub icp: Option<NonZeroU16>,
+    pub icp: Option<usize>,
     /// That of HTCP (RFC 2756).
-    pub htcp: Option<NonZeroU16>,
+    pub htcp: Option<usize>,
 }
 
 impl QuestionPorts {
@@ -138,20 +137,8 @@ fn read_url(text: &str) -> Option<Url> {
     Url::parse(text).filter(|url| url.scheme == Scheme::Http && &*url.path == "/")
 }
 
-fn show_port(port: Option<NonZeroU16>) -> String {
-    port.map_or("none".to_owned(), |port| port.to_string())
-}
-
-/// Takes a port; false where it is none.
-fn read_port(port: &mut Option<NonZeroU16>, text: &str) -> bool {
-    *port = text.parse().ok();
-    text == "none" || port.is_some()
-}
-
-const ICP_PORT_ABOUT: &str =
-    "The port of UDP at which it answers ICP (RFC 2186), mostly `3130`: it is asked whether it has stored what is missing here.";
-const HTCP_PORT_ABOUT: &str =
-    "The port of UDP at which it answers HTCP (RFC 2756), mostly `4827`. HTCP knows the fields of requests; with both ports it is the one that is used.";
+const ICP_PORT_ABOUT: &str = "The port of UDP at which it answers ICP (RFC 2186), mostly `3130`: it is asked whether it has stored what is missing here.";
+const HTCP_PORT_ABOUT: &str = "The port of UDP at which it answers HTCP (RFC 2756), mostly `4827`. HTCP knows the fields of requests; with both ports it is the one that is used.";
 
 /// Settings of one `[[parent]]`.
 pub static PARENT: &[Setting<Parent>] = &[
@@ -192,25 +179,13 @@ pub static PARENT: &[Setting<Parent>] = &[
     )
     .default_words("none")
     .about("The password of that user; best `${FILE:PATH}` or `${ENV:NAME}`."),
-    OfParent::new(
-        "parent.icp_port",
-        Field::Text {
-            form: "port or none",
-            read: |p| show_port(p.questions.icp),
-            write: |p, text| read_port(&mut p.questions.icp, text),
-        },
-    )
-    .default_words("none")
+    OfParent::new("parent.icp_port", Field::CountOrNone(|p| &mut p.questions.icp))
+        .between(1, 65_535)
+        .default_words("none")
     .about(ICP_PORT_ABOUT),
-    OfParent::new(
-        "parent.htcp_port",
-        Field::Text {
-            form: "port or none",
-            read: |p| show_port(p.questions.htcp),
-            write: |p, text| read_port(&mut p.questions.htcp, text),
-        },
-    )
-    .default_words("none")
+    OfParent::new("parent.htcp_port", Field::CountOrNone(|p| &mut p.questions.htcp))
+        .between(1, 65_535)
+        .default_words("none")
     .about(HTCP_PORT_ABOUT),
 ];
 
@@ -229,25 +204,13 @@ pub static SIBLING: &[Setting<Sibling>] = &[
     )
     .required()
     .about("Where the cache serves HTTP: `http://cache-2.example:3128`. What it says it has is asked for here, with `Cache-Control: only-if-cached`."),
-    OfSibling::new(
-        "sibling.icp_port",
-        Field::Text {
-            form: "port or none",
-            read: |s| show_port(s.questions.icp),
-            write: |s, text| read_port(&mut s.questions.icp, text),
-        },
-    )
-    .default_words("none")
+    OfSibling::new("sibling.icp_port", Field::CountOrNone(|s| &mut s.questions.icp))
+        .between(1, 65_535)
+        .default_words("none")
     .about(ICP_PORT_ABOUT),
-    OfSibling::new(
-        "sibling.htcp_port",
-        Field::Text {
-            form: "port or none",
-            read: |s| show_port(s.questions.htcp),
-            write: |s, text| read_port(&mut s.questions.htcp, text),
-        },
-    )
-    .default_words("none")
+    OfSibling::new("sibling.htcp_port", Field::CountOrNone(|s| &mut s.questions.htcp))
+        .between(1, 65_535)
+        .default_words("none")
     .about(HTCP_PORT_ABOUT),
 ];
 

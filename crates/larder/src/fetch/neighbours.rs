@@ -10,7 +10,9 @@ use crate::config::parent::Sibling;
 use crate::reach::{Asker, Reach, Way};
 use crate::record::Peer;
 use crate::rules::Route;
-use crate::upstream::{AskedNeighbour, Call, CallEvent, NeighbourFound, NeighbourQuestion, OriginResponse, UpstreamFault};
+use crate::upstream::{
+    AskedNeighbour, Call, CallEvent, NeighbourFound, NeighbourQuestion, OriginResponse, UpstreamFault,
+};
 use larder_cache::policy::Times;
 use larder_wire::{Fields, Method, Scheme};
 use std::rc::Rc;
@@ -52,18 +54,15 @@ impl Fetch {
     pub(super) async fn ask_with_neighbours(&self, fields: &Fields) -> Result<OriginAnswer, UpstreamFault> {
         let (config, url) = (self.env.config(), self.ask.url.to_string());
         let is_plain = !NOT_ASKED_WITH.iter().any(|name| fields.contains(name));
-        let siblings = if is_plain && self.may_ask_siblings(&config) { config.siblings.as_slice() } else { &[] };
+        let may_ask = is_plain && self.may_ask_siblings(&config) && self.leads_to_open(&config).await;
+        let siblings = if may_ask { config.siblings.as_slice() } else { &[] };
         let parents = config.forward_parents.parents.iter().filter(|_| is_plain);
         let of_parents = parents.map(|parent| (&parent.url.host, parent.questions, true));
         let asked = siblings.iter().map(|sibling| (&sibling.url.host, sibling.questions, false)).chain(of_parents);
         let asked: Vec<AskedNeighbour<'_>> =
             asked.map(|(host, ports, is_parent)| AskedNeighbour { host, ports, is_parent }).collect();
-        let question = NeighbourQuestion {
-            url: &url,
-            fields,
-            neighbours: &asked,
-            wait_max: config.neighbours.wait_max,
-        };
+        let question =
+            NeighbourQuestion { url: &url, fields, neighbours: &asked, wait_max: config.neighbours.wait_max };
         let healths = &self.env.common.neighbour_healths;
         let found = self.env.upstreams.ask_neighbours(healths, &question).await;
         let way = match found {
@@ -89,6 +88,16 @@ impl Fetch {
         let asked = &self.request.fields;
         let is_of_neighbour = asked.contains("Via") && config.neighbours.from.contains(self.client.ip());
         !is_of_neighbour && !asked.contains("Cache-Control") && !asked.contains("Pragma")
+    }
+
+    /// Whether a direct request could bring a response for all clients. A sibling may have one of a host that is closed to clients here,
+    /// or that would be stored for nobody. Where parents are asked, names are theirs to judge.
+    async fn leads_to_open(&self, config: &Config) -> bool {
+        let url = &self.ask.url;
+        let reach = self.env.reach(self.ask.asker());
+        config.siblings.is_empty()
+            || !config.forward_parents.parents.is_empty()
+            || self.env.upstreams.leads_to_open(&url.host, url.port, &reach).await
     }
 
     /// The response as a sibling has stored it; `None` where it does not give it.

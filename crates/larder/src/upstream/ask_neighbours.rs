@@ -2,13 +2,14 @@
 //! one that has the response ends the wait, and so do the answers of all.
 //!
 //! Each question has a socket of its own, so that its answer comes to a port that was not known before, with a number that was not known
-//! before, from the address that was asked. Whatever else comes is ignored, and what comes late finds nobody. There is no table of open
+//! before, from the address that was asked. Other datagrams are ignored, and late ones find nobody. There is no table of open
 //! questions that others could fill.
 
 use super::Upstreams;
 use super::dns::Dns;
 use super::neighbour_health::NeighbourHealths;
 use crate::config::parent::QuestionPorts;
+use crate::reach::{self, Reach};
 use larder_wire::htcp::{self, Envelope, Specifier};
 use larder_wire::icp::{self, Opcode};
 use larder_wire::{Fields, Host};
@@ -17,7 +18,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::net::UdpSocket;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// A question to neighbours.
 pub struct NeighbourQuestion<'a> {
@@ -63,7 +64,7 @@ struct Open {
     is_answered: bool,
 }
 
-/// What a neighbour said.
+/// The answer of a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
     Hit,
@@ -73,6 +74,24 @@ enum Said {
 }
 
 impl Upstreams {
+    /// Whether all addresses of an origin are such that a response from there could be stored for all clients: a neighbour's copy says
+    /// nothing of the address that it came from.
+    pub async fn leads_to_open(&self, host: &Host, port: u16, reach: &Reach) -> bool {
+        let look = async {
+            let (mut answers, mut is_known) = (self.shared.dns.ask(host), false);
+            while !answers.is_done() {
+                for ip in answers.next().await.unwrap_or_default() {
+                    if !reach.permits(SocketAddr::new(ip, port)) || !reach::may_keep(host, ip) {
+                        return false;
+                    }
+                    is_known = true;
+                }
+            }
+            is_known
+        };
+        timeout(self.shared.settings.connect_timeout, look).await.unwrap_or(false)
+    }
+
     /// Asks neighbours which of them has a response.
     pub async fn ask_neighbours(&self, healths: &NeighbourHealths, question: &NeighbourQuestion<'_>) -> NeighbourFound {
         let end = Instant::now() + question.wait_max;
@@ -127,8 +146,9 @@ async fn open_questions(dns: &Dns, healths: &NeighbourHealths, question: &Neighb
             (None, Some(port)) => (port, false),
             (None, None) => continue,
         };
+        let Ok(port) = u16::try_from(port) else { continue };
         let Some(ip) = address_of(dns, neighbour.host).await else { continue };
-        let (address, mut number) = (SocketAddr::new(ip, port.get()), [0; 4]);
+        let (address, mut number) = (SocketAddr::new(ip, port), [0; 4]);
         // A number that could be guessed is no proof.
         if aws_lc_rs::rand::fill(&mut number).is_err() {
             continue;
@@ -241,9 +261,8 @@ fn lines_of(fields: &Fields) -> Vec<u8> {
 fn answer_in(datagram: &[u8], from: SocketAddr, open: &[Open], url: &str) -> Option<(usize, Said)> {
     let is_from = |each: &Open| each.address.ip() == from.ip() && each.address.port() == from.port();
     let found = |is_htcp: bool, number: u32| {
-        open.iter().position(|each| {
-            is_from(each) && each.is_htcp == is_htcp && each.number == number && !each.is_answered
-        })
+        open.iter()
+            .position(|each| is_from(each) && each.is_htcp == is_htcp && each.number == number && !each.is_answered)
     };
     if let Some(message) = icp::message(datagram).filter(|message| message.url == url) {
         let said = match message.opcode {

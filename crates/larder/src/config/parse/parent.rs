@@ -89,15 +89,20 @@ mod tests {
         let loaded = read(&format!("{one}user = \"u\"\npassword = \"p\"\n[forward]\nparents = [\"a\"]\n")).unwrap();
         let parent = &loaded.config.forward_parents.parents[0];
         assert_eq!((parent.url.host.as_str(), parent.url.port, parent.user.as_str()), ("proxy.example", 8080, "u"));
+        let ports = format!("{one}icp_port = 3130\n{}htcp_port = 4827\n", one.replace("parent", "sibling"));
+        let loaded = read(&ports).unwrap();
+        let (parent, sibling) = (&loaded.config.parents[0], &loaded.config.siblings[0]);
+        assert_eq!((parent.questions.icp, parent.questions.htcp), (Some(3130), None));
+        assert_eq!((sibling.questions.icp, sibling.questions.htcp), (None, Some(4827)));
         for (text, wanted) in [
             (format!("{one}{one}"), "there is a parent a already"),
             (format!("{one}user = \"u\"\n"), "half a login"),
             (format!("{one}user = \"u:v\"\npassword = \"p\"\n"), "u:v"),
             (one.replace("http:", "https:"), "http://HOST:PORT"),
             (one.replace("8080", "8080/x"), "http://HOST:PORT"),
-            (format!("{one}icp_port = 0\n"), "port or none"),
+            (format!("{one}icp_port = 0\n"), "between 1 and 65535"),
             (one.replace("parent", "sibling"), "the sibling a can't be asked"),
-            (one.replace("parent", "sibling").replace("8080\"", "8080\"\nhtcp_port = 70000"), "port or none"),
+            (one.replace("parent", "sibling").replace("8080\"", "8080\"\nhtcp_port = 70000"), "70000 is out of range"),
             ("[[parent]]\nname = \"a\"\n".to_owned(), "url"),
             ("[forward]\nparents = [\"b\"]\n".to_owned(), "there is no parent b"),
             ("[forward]\ndirect = [\"a b\"]\n".to_owned(), "a b"),
