@@ -38,6 +38,7 @@ mod runs;
 mod said_again;
 mod schemes;
 mod scripts;
+mod siblings;
 mod slow_clients;
 mod squid;
 pub mod stand;
