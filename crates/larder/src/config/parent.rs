@@ -203,7 +203,7 @@ pub static SIBLING: &[Setting<Sibling>] = &[
         },
     )
     .required()
-    .about("Where the cache serves HTTP: `http://cache-2.example:3128`. What it says it has is asked for here, with `Cache-Control: only-if-cached`."),
+    .about("Where the cache serves HTTP: `http://cache-2.example:3128`. Responses that it says it has are asked for here, with `Cache-Control: only-if-cached`."),
     OfSibling::new("sibling.icp_port", Field::CountOrNone(|s| &mut s.questions.icp))
         .between(1, 65_535)
         .default_words("none")

@@ -190,7 +190,7 @@ impl Sockets {
     }
 
     /// The next datagram. Errors of such a socket are those of questions before: a port without a cache.
-    async fn next(&self, buffer: &mut Vec<u8>) -> (usize, SocketAddr) {
+    async fn next(&self, buffer: &mut [u8]) -> (usize, SocketAddr) {
         loop {
             let came = match (&self.v4, &self.v6) {
                 (Some(v4), Some(v6)) => tokio::select! {
