@@ -5,6 +5,7 @@
 //! [`Pick`], sends the request, and tells the group what became of it by the [`Ticket`] of the pick.
 
 mod budget;
+mod carp;
 mod group;
 mod hash;
 mod health;
@@ -17,6 +18,7 @@ mod threshold;
 mod ticket;
 mod verdict;
 
+pub use carp::Carp;
 pub use group::Group;
 pub use hash::{hash, hash_with};
 pub use pick::{NoMember, PassedOver, Pick, Request, Why};

@@ -19,8 +19,20 @@ pub(crate) struct Ruling {
 pub type NoteId = usize;
 
 /// Tables that may come any number of times, in the order of the text.
-const TABLES: [&str; 10] =
-    ["listen", "origin", "site", "login", "helper", "icap", "list", "bandwidth", "rule", "store_rule"];
+const TABLES: [&str; 12] = [
+    "listen",
+    "origin",
+    "site",
+    "parent",
+    "sibling",
+    "login",
+    "helper",
+    "icap",
+    "list",
+    "bandwidth",
+    "rule",
+    "store_rule",
+];
 /// Tables that come once, in the order of the text.
 const SECTIONS: [&str; 10] =
     ["access", "limits", "timeouts", "upstream", "policy", "neighbours", "intercept", "forward", "log", "records"];

@@ -23,7 +23,7 @@ pub struct Page {
     /// The connection ends with this answer.
     pub closes: bool,
     /// For programs: this text in place of a page.
-    pub text: Option<Box<str>>,
+    pub text: Option<Arc<String>>,
     /// The answer of a script in place of a page.
     pub script: Option<Box<ScriptPage>>,
     /// The rules that gave the answer.
@@ -35,7 +35,7 @@ pub struct Page {
     /// It names the entry of a list that covers the URL, so that it is repeatable for the same path alone.
     pub cites_entry: bool,
     /// The body, where it was written before for pages that are sent again.
-    pub written: Option<Arc<[u8]>>,
+    pub written: Option<Arc<Vec<u8>>>,
 }
 
 /// Stands in the text of a page for the name of the request, which is known when it goes out.
@@ -72,7 +72,7 @@ impl Page {
 
     /// A text for programs.
     pub fn text(word: &'static str, text: String) -> Page {
-        Page { text: Some(text.into()), ..Page::new(200, word, "", "") }
+        Page { text: Some(Arc::new(text)), ..Page::new(200, word, "", "") }
     }
 
     /// The answer of the script at this place.
@@ -88,7 +88,7 @@ impl Page {
 
     /// This page with its body, to be sent again and again.
     pub fn written(self) -> Page {
-        let body: Arc<[u8]> = self.body().into();
+        let body = Arc::new(self.body().into_owned());
         Page { written: Some(body), ..self }
     }
 
@@ -137,7 +137,7 @@ impl Page {
     /// The page itself. All that came from outside is escaped.
     pub fn body(&self) -> Cow<'_, [u8]> {
         match (&self.written, &self.script, &self.text) {
-            (Some(written), ..) => Cow::Borrowed(written),
+            (Some(written), ..) => Cow::Borrowed(written.as_slice()),
             (None, Some(script), _) => Cow::Borrowed(&script.body),
             (None, None, Some(text)) => Cow::Borrowed(text.as_bytes()),
             (None, None, None) => Cow::Owned(self.html().into_bytes()),

@@ -90,16 +90,38 @@ pub enum Reach {
         config: Rc<Held<Config>>,
         /// Where this server listens.
         own: Rc<Held<OwnAddresses>>,
+        /// Through which parents.
+        way: Way,
     },
 }
 
+/// Through which parents a request goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Way {
+    /// Those of `forward.parents` in their order, but for hosts of `forward.direct`.
+    #[default]
+    Configured,
+    /// None: the origin is connected to.
+    Direct,
+    /// These, in this order: their places in `forward.parents`, from 0.
+    Parents(Rc<[u8]>),
+}
+
 impl Reach {
+    /// To go this way.
+    pub fn by(mut self, by: Way) -> Reach {
+        if let Reach::Asked { way, .. } = &mut self {
+            *way = by;
+        }
+        self
+    }
+
     /// Whether a connection may lead to this address.
     pub fn permits(&self, to: SocketAddr) -> bool {
         match self {
             Reach::Configured => true,
             Reach::Asked { asker: Asker::OfflineRun, .. } => false,
-            Reach::Asked { asker, config, own } => permits(*asker, &config.access.destinations, own, to),
+            Reach::Asked { asker, config, own, .. } => permits(*asker, &config.access.destinations, own, to),
         }
     }
 }

@@ -67,6 +67,9 @@ impl Shared {
         if old.parents != wanted.parents {
             reloaded.changed.push("parent".to_owned());
         }
+        if old.siblings != wanted.siblings {
+            reloaded.changed.push("sibling".to_owned());
+        }
         if old.bandwidths != wanted.bandwidths {
             reloaded.changed.push("bandwidth".to_owned());
         }

@@ -13,9 +13,6 @@ pub fn find(line: &Line) -> Option<(Fate, &'static str)> {
     if name == "snmp_port" && line.word(1) == "0" {
         return Some((Fate::NotNeeded, "there is none"));
     }
-    if name == "never_direct" && line.word(1) == "deny" {
-        return Some((Fate::NotNeeded, "origins are asked in any case"));
-    }
     in_table(NOT_NEEDED)
         .map(|text| (Fate::NotNeeded, text))
         .or_else(|| in_table(DIFFERENT).map(|text| (Fate::Different, text)))
@@ -27,7 +24,6 @@ const NOT_NEEDED: &[(&str, &str)] = &[
     ("acl_uses_indirect_client", "the address of the connection counts"),
     ("adaptation_uses_indirect_client", "the address of the connection counts"),
     ("allow_underscore", "underscores are permitted"),
-    ("always_direct", "there are no parents: origins are asked in any case"),
     ("announce_file", "nobody is told"),
     ("announce_host", "nobody is told"),
     ("announce_period", "nobody is told"),
@@ -134,7 +130,7 @@ const NOT_NEEDED: &[(&str, &str)] = &[
     ("icap_service_revival_delay", "a server that fails rests for 1 s, doubling to 60 s"),
     ("icon_directory", "there is no FTP"),
     ("icp_hit_stale", "a stale response is a miss for neighbours"),
-    ("icp_query_timeout", "Larder asks no neighbours"),
+    ("icp_query_timeout", "neighbours are waited for as long as they mostly take; neighbours.wait_max is the most"),
     ("ident_lookup_access", "there is no ident"),
     ("ident_timeout", "there is no ident"),
     ("ie_refresh", "that browser is gone"),
@@ -170,9 +166,8 @@ const NOT_NEEDED: &[(&str, &str)] = &[
     ("minimum_direct_rtt", "origins are not pinged"),
     ("minimum_expiry_time", "a lifetime of a second counts"),
     ("negative_dns_ttl", "the TTL of the answer counts"),
-    ("neighbor_type_domain", "Larder asks no neighbours"),
+    ("neighbor_type_domain", "a neighbour is a parent or a sibling for all hosts"),
     ("netdb_filename", "origins are not pinged"),
-    ("nonhierarchical_direct", "there are no parents: origins are asked in any case"),
     ("note", "rule.do.mark marks lines of the log"),
     ("offline_mode", "`larder run --offline` uses what is stored alone"),
     ("on_unsupported_protocol", "what is no HTTP is refused"),
@@ -183,7 +178,6 @@ const NOT_NEEDED: &[(&str, &str)] = &[
     ("pinger_program", "origins are not pinged"),
     ("pipeline_prefetch", "requests of one connection are served in turn"),
     ("positive_dns_ttl", "the TTL of the answer counts"),
-    ("prefer_direct", "there are no parents: origins are asked in any case"),
     ("proxy_protocol_access", "the PROXY protocol is not read"),
     ("query_icmp", "origins are not pinged"),
     ("quick_abort_max", "a fetch goes on where little is missing (decision 005)"),
@@ -229,7 +223,7 @@ const NOT_NEEDED: &[(&str, &str)] = &[
     ("tcp_recv_bufsize", "the system chooses"),
     ("test_reachability", "origins are not pinged"),
     ("tproxy_uses_indirect_client", "the address of the connection counts"),
-    ("udp_outgoing_address", "Larder asks no neighbours"),
+    ("udp_outgoing_address", "each question comes from a port of its own"),
     ("umask", "the service manager sets it"),
     ("unique_hostname", "Larder's name in Via is made by itself"),
     ("unlinkd_program", "the disk is read by threads of Larder"),
@@ -292,7 +286,6 @@ const MISSING: &[(&str, &str)] = &[
     ("minimum_object_size", "small answers are stored too"),
     ("miss_access", "whoever may use the proxy may have what is not stored"),
     ("negative_ttl", "errors are stored as their origin says; a hook does more (recipe negative_caching)"),
-    ("never_direct", "there are no parents yet: Larder asks origins itself, which a firewall may forbid"),
     ("qos_flows", "packets are not marked"),
     ("reply_body_max_size", "answers of any length pass; object_bytes_max says what is stored"),
     (

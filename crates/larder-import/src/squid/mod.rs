@@ -7,6 +7,7 @@ mod bandwidth;
 mod directives;
 pub(crate) mod expression;
 mod lines;
+mod peers;
 mod people;
 mod store;
 mod traffic;

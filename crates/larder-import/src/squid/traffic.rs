@@ -1,6 +1,7 @@
 //! Listeners, peers, fields of messages, time limits, the log.
 
 use super::lines::Line;
+use super::peers::Peers;
 use super::{Effect, FirstMatch, Reader, flag, size, size_text, time, time_text};
 use crate::bound::Cond;
 use crate::draft::NoteId;
@@ -16,12 +17,14 @@ use std::net::{IpAddr, SocketAddr};
 pub struct Traffic {
     listeners: Vec<Listener>,
     peers: Vec<Peer>,
-    peer_access: BTreeMap<String, Vec<FirstMatch>>,
-    peer_domains: BTreeMap<String, Vec<String>>,
+    pub(super) peer_access: BTreeMap<String, Vec<FirstMatch>>,
+    pub(super) peer_domains: BTreeMap<String, Vec<String>>,
     /// Lines of `request_header_access` and `reply_header_access`, by the field.
     fields: BTreeMap<(bool, String), Vec<FirstMatch>>,
     bumps: bool,
     asked: bool,
+    /// Parents and siblings.
+    pub(super) neighbours: Peers,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -90,6 +93,7 @@ impl Reader<'_> {
         match line.name() {
             "http_port" | "https_port" => self.listener(line, id),
             "cache_peer" => self.peer(line, id),
+            "never_direct" | "always_direct" | "prefer_direct" | "nonhierarchical_direct" => self.direct(line, id),
             "cache_peer_access" => {
                 let acls = line.rest(3).map(str::to_owned).collect();
                 let lines = self.traffic.peer_access.entry(line.word(1).to_owned()).or_default();
@@ -200,18 +204,14 @@ impl Reader<'_> {
     }
 
     fn peer(&mut self, line: &Line, id: NoteId) {
-        let (host, kind, port) = (line.word(1), line.word(2), line.word(3));
+        let (host, port) = (line.word(1), line.word(3));
         let options: Vec<&str> = line.rest(5).collect();
         let value = |name: &str| {
             options.iter().find_map(|option| option.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned)
         };
         let is_origin = options.contains(&"originserver");
         if !is_origin {
-            let text = match kind {
-                "sibling" => "Larder asks no siblings; they may ask it (docs/neighbours.md): it asks origins itself",
-                _ => "there are no parents yet: Larder asks origins itself, which a firewall may forbid",
-            };
-            return self.draft.fate(id, Fate::Missing, text);
+            return self.neighbour(line, id);
         }
         let is_tls = options.iter().any(|option| ["ssl", "tls"].contains(option));
         let scheme = if is_tls { "https" } else { "http" };
@@ -247,6 +247,7 @@ impl Reader<'_> {
     pub(super) fn finish_traffic(&mut self) {
         self.finish_fields();
         self.finish_bump();
+        self.finish_peers();
         let peers = self.traffic.peers.clone();
         // Peers that are for the same hosts are one group.
         let mut groups: Vec<(Vec<String>, Vec<Peer>)> = Vec::new();
@@ -258,7 +259,7 @@ impl Reader<'_> {
             }
         }
         let lines: Vec<FirstMatch> = std::mem::take(&mut self.traffic.peer_access).into_values().flatten().collect();
-        lines.iter().for_each(|line| self.draft.fate(line.note, Fate::NotNeeded, "there is no such originserver"));
+        lines.iter().for_each(|line| self.draft.fate(line.note, Fate::NotNeeded, "there is no such cache_peer"));
         let mut taken: Vec<String> = Vec::new();
         for (hosts, group) in groups {
             let hosts: Vec<String> = hosts.into_iter().filter(|host| !taken.contains(host)).collect();

@@ -3,4 +3,5 @@
 mod hostile;
 mod judged;
 mod squid_access;
+mod squid_peers;
 mod whole_files;

@@ -24,6 +24,8 @@ pub struct ForwardParents {
     pub names: Vec<String>,
     /// Those parents; none: requests go to the origins.
     pub parents: Arc<[Arc<Parent>]>,
+    /// One of them is asked by ICP or HTCP what it has stored.
+    pub are_asked: bool,
     /// Hosts that are asked without them.
     pub direct: DirectHosts,
 }

@@ -3,14 +3,14 @@
 use super::bandwidth::BandwidthSettings;
 use super::mirrors::any_mirror;
 use super::names;
-use super::parent::Parent;
+use super::parent::{Parent, Sibling};
 use super::parse::{Loaded, ValueSource, any_route, any_site};
 use super::rule::{RULE, RULE_DO, RULE_WHEN, RuleDo, RuleSettings};
 use super::setting::{ChangesAt, Setting};
 use super::spelling::closest;
 use super::table::{
     BANDWIDTH, HELPER, ICAP, LIST, LISTEN, LISTEN_TLS, LOGIN, MIRROR, ORIGIN, ORIGIN_CHECK, ORIGIN_EJECT, ORIGIN_HEDGE,
-    ORIGIN_MEMBER, ORIGIN_RETRY, PARENT, PYTHON, SETTINGS, SITE, SITE_ROUTE, STORE_RULE,
+    ORIGIN_MEMBER, ORIGIN_RETRY, PARENT, PYTHON, SETTINGS, SIBLING, SITE, SITE_ROUTE, STORE_RULE,
 };
 use super::{
     CertificateFiles, Config, Helper, Icap, List, Listen, Login, Mirror, OriginGroup, OriginMember, Python, Site,
@@ -78,6 +78,7 @@ pub fn markdown() -> String {
     let bandwidth = BandwidthSettings { rate: 1, ..BandwidthSettings::default() };
     section(&mut out, "`[[bandwidth]]`, any number", BANDWIDTH, &bandwidth, |_| true);
     section(&mut out, "`[[parent]]`, any number", PARENT, &Parent::default(), |_| true);
+    section(&mut out, "`[[sibling]]`, any number", SIBLING, &Sibling::default(), |_| true);
     section(&mut out, "`[[python]]`, any number", PYTHON, &Python::default(), |_| true);
     let group = any_group();
     section(&mut out, "`[[origin]]`, any number", ORIGIN, &group, |_| true);
@@ -151,6 +152,8 @@ pub fn explain(name: &str, loaded: &Loaded) -> Option<String> {
     LIST.iter().filter(|setting| asked(setting.name)).for_each(|setting| entry(&mut out, setting, &list));
     let parent = Parent::default();
     PARENT.iter().filter(|setting| asked(setting.name)).for_each(|each| entry(&mut out, each, &parent));
+    let sibling = Sibling::default();
+    SIBLING.iter().filter(|setting| asked(setting.name)).for_each(|each| entry(&mut out, each, &sibling));
     let bandwidth = BandwidthSettings::default();
     BANDWIDTH.iter().filter(|setting| asked(setting.name)).for_each(|each| entry(&mut out, each, &bandwidth));
     let python = Python::default();
@@ -229,6 +232,10 @@ pub fn in_force(config: &Config, sources: &BTreeMap<&'static str, ValueSource>) 
     for (number, parent) in config.parents.iter().enumerate() {
         let name = |setting: &Setting<Parent>| format!("parent.{number}.{}", setting.key());
         all.extend(PARENT.iter().map(|each| one(each, name(each), &**parent, parent.place.to_string())));
+    }
+    for (number, sibling) in config.siblings.iter().enumerate() {
+        let name = |setting: &Setting<Sibling>| format!("sibling.{number}.{}", setting.key());
+        all.extend(SIBLING.iter().map(|each| one(each, name(each), &**sibling, sibling.place.to_string())));
     }
     for (number, bandwidth) in config.bandwidths.iter().enumerate() {
         let name = |setting: &Setting<BandwidthSettings>| format!("bandwidth.{number}.{}", setting.key());
@@ -367,6 +374,10 @@ fn dump_named_by_rules(out: &mut String, config: &Config) {
     for parent in &config.parents {
         let _ = writeln!(out, "\n[[parent]] # {}", parent.place);
         entries(out, PARENT, &**parent, |_| true);
+    }
+    for sibling in &config.siblings {
+        let _ = writeln!(out, "\n[[sibling]] # {}", sibling.place);
+        entries(out, SIBLING, &**sibling, |_| true);
     }
     for bandwidth in &config.bandwidths {
         let _ = writeln!(out, "\n[[bandwidth]] # {}", bandwidth.place);

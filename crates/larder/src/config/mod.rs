@@ -116,6 +116,8 @@ pub struct Config {
     pub lists: Vec<Arc<List>>,
     /// Proxies through which requests may go.
     pub parents: Vec<Arc<parent::Parent>>,
+    /// The caches that are asked beforehand.
+    pub siblings: Vec<Arc<parent::Sibling>>,
     /// Those through which requests of the forward proxy go.
     pub forward_parents: ForwardParents,
     /// Limits of bandwidth.
@@ -274,6 +276,7 @@ impl Default for Config {
             mirrors: Vec::new(),
             lists: Vec::new(),
             parents: Vec::new(),
+            siblings: Vec::new(),
             forward_parents: ForwardParents::default(),
             bandwidths: Vec::new(),
             forward: ForwardHooks::default(),

@@ -4,17 +4,18 @@ use super::rule::{RULE, RULE_DO, RULE_WHEN};
 use super::setting::Setting;
 use super::table::{
     BANDWIDTH, HELPER, ICAP, LIST, LISTEN, LISTEN_TLS, LOGIN, MIRROR, ORIGIN, ORIGIN_CHECK, ORIGIN_EJECT, ORIGIN_HEDGE,
-    ORIGIN_MEMBER, ORIGIN_RETRY, PARENT, PYTHON, SETTINGS, SITE, SITE_ROUTE, STORE_RULE,
+    ORIGIN_MEMBER, ORIGIN_RETRY, PARENT, PYTHON, SETTINGS, SIBLING, SITE, SITE_ROUTE, STORE_RULE,
 };
 
 /// The arrays of tables.
-pub(super) const TABLES: [&str; 13] = [
+pub(super) const TABLES: [&str; 14] = [
     "listen",
     "site",
     "store_rule",
     "mirror",
     "bandwidth",
     "parent",
+    "sibling",
     "list",
     "python",
     "origin",
@@ -31,7 +32,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static str> + Clone {
     }
     let places = of(SETTINGS).chain(of(LISTEN)).chain(of(LISTEN_TLS)).chain(of(SITE)).chain(of(SITE_ROUTE));
     let stored = of(STORE_RULE).chain(of(MIRROR));
-    let others = of(PYTHON).chain(of(LIST)).chain(of(BANDWIDTH)).chain(of(PARENT));
+    let others = of(PYTHON).chain(of(LIST)).chain(of(BANDWIDTH)).chain(of(PARENT)).chain(of(SIBLING));
     let parts = of(ORIGIN_CHECK).chain(of(ORIGIN_EJECT)).chain(of(ORIGIN_RETRY)).chain(of(ORIGIN_HEDGE));
     let origins = of(ORIGIN).chain(parts).chain(of(ORIGIN_MEMBER));
     let rules = of(RULE).chain(of(RULE_WHEN)).chain(of(RULE_DO));

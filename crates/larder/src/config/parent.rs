@@ -1,4 +1,5 @@
-//! Parents: proxies through which requests of the forward proxy go. One `[[parent]]`.
+//! Parents, proxies through which requests of the forward proxy go, and siblings, caches that are asked beforehand. One `[[parent]]`, one
+//! `[[sibling]]`.
 
 use super::secret::{self, Secret};
 use super::setting::{Field, Setting};
@@ -17,6 +18,8 @@ pub struct Parent {
     pub user: String,
     /// That user's password.
     pub password: Option<Secret>,
+    /// Where it answers questions about what it has stored.
+    pub questions: QuestionPorts,
     /// Where it stands.
     pub place: SourceLine,
 }
@@ -24,7 +27,51 @@ pub struct Parent {
 impl Default for Parent {
     fn default() -> Parent {
         let url = Url { scheme: Scheme::Http, host: Host::local("parent:"), port: 3128, path: "/".into() };
-        Parent { name: String::new(), url, user: String::new(), password: None, place: SourceLine::default() }
+        Parent {
+            name: String::new(),
+            url,
+            user: String::new(),
+            password: None,
+            questions: QuestionPorts::default(),
+            place: SourceLine::default(),
+        }
+    }
+}
+
+/// The ports of UDP at which a neighbouring cache answers questions about what it has stored. With both, it is asked by HTCP, which
+/// knows the fields of the request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QuestionPorts {
+    /// That of ICP (RFC 2186).
+    pub icp: Option<usize>,
+    /// That of HTCP (RFC 2756).
+    pub htcp: Option<usize>,
+}
+
+impl QuestionPorts {
+    /// Whether it is asked at all.
+    pub fn is_any(self) -> bool {
+        self.icp.is_some() || self.htcp.is_some()
+    }
+}
+
+/// One `[[sibling]]`: a cache that is asked for what it has stored, and for nothing else.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sibling {
+    /// The name that the metrics and logs show.
+    pub name: String,
+    /// Where it serves HTTP: scheme http, a host and a port.
+    pub url: Url,
+    /// Where it answers questions about what it has stored.
+    pub questions: QuestionPorts,
+    /// Where it stands.
+    pub place: SourceLine,
+}
+
+impl Default for Sibling {
+    fn default() -> Sibling {
+        let Parent { name, url, questions, place, .. } = Parent::default();
+        Sibling { name, url, questions, place }
     }
 }
 
@@ -80,6 +127,18 @@ fn is_localhost(name: &str) -> bool {
 }
 
 type OfParent = Setting<Parent>;
+type OfSibling = Setting<Sibling>;
+
+fn show_url(url: &Url) -> String {
+    if url.host.is_local() { String::new() } else { format!("http://{}", url.authority()) }
+}
+
+fn read_url(text: &str) -> Option<Url> {
+    Url::parse(text).filter(|url| url.scheme == Scheme::Http && &*url.path == "/")
+}
+
+const ICP_PORT_ABOUT: &str = "The port of UDP at which it answers ICP (RFC 2186), mostly `3130`: it is asked whether it has stored what is missing here.";
+const HTCP_PORT_ABOUT: &str = "The port of UDP at which it answers HTCP (RFC 2756), mostly `4827`. HTCP knows the fields of requests; with both ports it is the one that is used.";
 
 /// Settings of one `[[parent]]`.
 pub static PARENT: &[Setting<Parent>] = &[
@@ -90,11 +149,8 @@ pub static PARENT: &[Setting<Parent>] = &[
         "parent.url",
         Field::Text {
             form: "http://HOST:PORT",
-            read: |p| if p.url.host.is_local() { String::new() } else { format!("http://{}", p.url.authority()) },
-            write: |p, text| {
-                let url = Url::parse(text).filter(|url| url.scheme == Scheme::Http && &*url.path == "/");
-                url.map(|url| p.url = url).is_some()
-            },
+            read: |p| show_url(&p.url),
+            write: |p, text| read_url(text).map(|url| p.url = url).is_some(),
         },
     )
     .required()
@@ -123,6 +179,39 @@ pub static PARENT: &[Setting<Parent>] = &[
     )
     .default_words("none")
     .about("The password of that user; best `${FILE:PATH}` or `${ENV:NAME}`."),
+    OfParent::new("parent.icp_port", Field::CountOrNone(|p| &mut p.questions.icp))
+        .between(1, 65_535)
+        .default_words("none")
+    .about(ICP_PORT_ABOUT),
+    OfParent::new("parent.htcp_port", Field::CountOrNone(|p| &mut p.questions.htcp))
+        .between(1, 65_535)
+        .default_words("none")
+    .about(HTCP_PORT_ABOUT),
+];
+
+/// Settings of one `[[sibling]]`.
+pub static SIBLING: &[Setting<Sibling>] = &[
+    OfSibling::new("sibling.name", Field::Name(|s| &mut s.name))
+        .required()
+        .about("Its name, of letters, digits, `-`, `_` and `.`."),
+    OfSibling::new(
+        "sibling.url",
+        Field::Text {
+            form: "http://HOST:PORT",
+            read: |s| show_url(&s.url),
+            write: |s, text| read_url(text).map(|url| s.url = url).is_some(),
+        },
+    )
+    .required()
+    .about("Where the cache serves HTTP: `http://cache-2.example:3128`. Responses that it says it has are asked for here, with `Cache-Control: only-if-cached`."),
+    OfSibling::new("sibling.icp_port", Field::CountOrNone(|s| &mut s.questions.icp))
+        .between(1, 65_535)
+        .default_words("none")
+    .about(ICP_PORT_ABOUT),
+    OfSibling::new("sibling.htcp_port", Field::CountOrNone(|s| &mut s.questions.htcp))
+        .between(1, 65_535)
+        .default_words("none")
+    .about(HTCP_PORT_ABOUT),
 ];
 
 #[cfg(test)]

@@ -178,6 +178,7 @@ impl Parser {
                 ("list", _) => self.lists(value),
                 ("bandwidth", _) => self.bandwidths(value),
                 ("parent", _) => self.parents(value),
+                ("sibling", _) => self.siblings(value),
                 ("python", _) => self.pythons(value),
                 ("origin", _) => self.origins(value),
                 ("icap", _) => self.icaps(value),

@@ -16,7 +16,7 @@ pub use super::helper::HELPER;
 pub use super::icap::ICAP;
 pub use super::list::LIST;
 pub use super::login::LOGIN;
-pub use super::parent::PARENT;
+pub use super::parent::{PARENT, SIBLING};
 pub use super::python::PYTHON;
 use super::setting::{Field, Setting, word};
 pub use super::site_route::SITE_ROUTE;
@@ -323,6 +323,9 @@ pub static SETTINGS: &[Setting<Config>] = &[
         push: |c, text| network(text).map(|net| c.neighbours.from.push(net)).is_some(),
     })
     .about("The neighbours. Datagrams from elsewhere get no answer. A hit is an offer: the request that follows it is judged as any other, so the neighbours have to be among `access.clients` too."),
+    Whole::new("neighbours.wait_max", Field::Time(|c| &mut c.neighbours.wait_max))
+        .between(1, 10 * SECOND)
+        .about("A miss waits no longer for the answers of `[[sibling]]`s and `[[parent]]`s that are asked by ICP or HTCP. Mostly it waits twice as long as they have taken so far."),
     Whole::new("overload.origin_delay", Field::Time(|c| &mut c.overload.origin_delay))
         .between(10, DAY)
         .at_restart()

@@ -586,6 +586,24 @@ pub static FAMILIES: &[Family] = &[
             }
         },
     ),
+    counter(
+        "larder_neighbour_answers_total",
+        "Answers of siblings and parents that were asked by ICP or HTCP, by what they said.",
+        |admin, samples| {
+            let counts = &admin.common.neighbour_healths.counts;
+            for (answer, count) in [
+                ("hit", &counts.hits),
+                ("miss", &counts.misses),
+                ("refused", &counts.refusals),
+                ("silent", &counts.silent),
+                ("dead", &counts.dead),
+                ("unexpected", &counts.unexpected),
+                ("false-hit", &counts.false_hits),
+            ] {
+                samples.labelled("answer", answer, count.load(Ordering::Relaxed));
+            }
+        },
+    ),
     gauge("process_resident_memory_bytes", "Memory of the process.", |_, samples| {
         if let Some(bytes) = resident_bytes(None) {
             samples.one(bytes);

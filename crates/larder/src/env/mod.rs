@@ -20,13 +20,13 @@ use crate::package_index::IndexDigests;
 use crate::page::Page;
 use crate::people::{ConnectionLogin, People, User};
 use crate::rates::Rates;
-use crate::reach::{Asker, OwnAddresses, Reach};
+use crate::reach::{Asker, OwnAddresses, Reach, Way};
 use crate::record::{Names, Number, Query, Readers, Record, Run};
 use crate::tally::{Counters, Tally};
 use crate::ticker::Ticker;
 use crate::tokens::Tokens;
 use crate::trace::Traces;
-use crate::upstream::Upstreams;
+use crate::upstream::{NeighbourHealths, Upstreams};
 use bytes::Bytes;
 use larder_cache::cache::Cache;
 use larder_cache::policy;
@@ -65,6 +65,8 @@ pub struct Common {
     pub handed_out: HandedOut,
     /// The digests that indexes of packages name.
     pub index_digests: Arc<IndexDigests>,
+    /// The neighbouring caches that are asked.
+    pub neighbour_healths: NeighbourHealths,
     /// The secret for keys by credential.
     pub credential_secret: CredentialSecret,
     /// Requests counted by rules with a rate.
@@ -111,6 +113,7 @@ impl Common {
             run_policy: policies.run,
             handed_out: HandedOut::default(),
             index_digests: Arc::default(),
+            neighbour_healths: NeighbourHealths::default(),
             credential_secret: CredentialSecret::new(config.store.clone()),
             rates: Rates::default(),
             people: People::default(),
@@ -292,7 +295,9 @@ impl Env {
     pub fn reach(&self, asker: Option<Asker>) -> Reach {
         match asker {
             None => Reach::Configured,
-            Some(asker) => Reach::Asked { asker, config: self.config(), own: self.own_addresses() },
+            Some(asker) => {
+                Reach::Asked { asker, config: self.config(), own: self.own_addresses(), way: Way::Configured }
+            }
         }
     }
 

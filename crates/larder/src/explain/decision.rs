@@ -283,7 +283,7 @@ impl OriginKind {
 impl From<Peer> for OriginKind {
     fn from(peer: Peer) -> OriginKind {
         match peer {
-            Peer::Address(_) | Peer::Parent(_) => OriginKind::Network,
+            Peer::Address(_) | Peer::Parent(_) | Peer::Sibling(_) => OriginKind::Network,
             Peer::Socket => OriginKind::Socket,
             Peer::Process(_) => OriginKind::Application,
         }

@@ -3,6 +3,7 @@
 use super::Fetch;
 use crate::client::Client;
 use crate::clock;
+use crate::reach::Reach;
 use crate::record::Peer;
 use crate::upstream::{BodySource, Call, CallEvent, OriginResponse, OutgoingBody, UpstreamFault, UpstreamFaultKind};
 use larder_cache::entry::Contact;
@@ -32,6 +33,10 @@ impl Fetch {
         if let Some(registry) = self.ask.registry.clone() {
             return Box::pin(self.ask_registry(&registry, fields)).await;
         }
+        if self.asks_neighbours() && body.is_none() {
+            // Boxed, because it is rare.
+            return Box::pin(self.ask_with_neighbours(fields)).await;
+        }
         self.send(self.ask.connects_to(), &self.ask.target(), fields, body).await
     }
 
@@ -40,6 +45,18 @@ impl Fetch {
         &self,
         to: &Url,
         target: &str,
+        fields: &Fields,
+        body: Option<OutgoingBody>,
+    ) -> Result<OriginAnswer, UpstreamFault> {
+        let reach = self.env.reach(self.ask.asker());
+        self.send_within(&reach, (to, target), fields, body).await
+    }
+
+    /// Sends the request no further than this, and waits for the final head.
+    pub(super) async fn send_within(
+        &self,
+        reach: &Reach,
+        (to, target): (&Url, &str),
         fields: &Fields,
         body: Option<OutgoingBody>,
     ) -> Result<OriginAnswer, UpstreamFault> {
@@ -54,7 +71,7 @@ impl Fetch {
             target,
             fields,
             body,
-            reach: &this.env.reach(this.ask.asker()),
+            reach,
             client: Some(Client::at(this.client.ip())),
             priority: this.ask.priority(),
             begins: this.begin_attempt().into(),
@@ -97,7 +114,7 @@ impl Fetch {
         now
     }
 
-    fn note(&self, event: CallEvent) {
+    pub(super) fn note(&self, event: CallEvent) {
         match event {
             CallEvent::Connecting => self.writer.contact(Contact::Connecting(clock::instant())),
             CallEvent::Accepted => self.writer.contact(Contact::Accepted),

@@ -40,6 +40,7 @@ mod checked;
 mod forward;
 mod hooked;
 mod icap;
+mod neighbours;
 mod parallel;
 mod part;
 mod portal;
@@ -341,8 +342,8 @@ impl Fetch {
     fn keepable(&self, answer: &OriginAnswer) -> Keepable {
         let host = answer.followed_to.as_ref().unwrap_or(&self.ask.url.host);
         match self.ask.route {
-            // The parent has looked the name up, and says where it led to nobody.
-            Route::Forward(_) if matches!(answer.peer, Peer::Parent(_)) => Keepable::Yes,
+            // The parent or sibling has looked the name up, and says where it led to nobody.
+            Route::Forward(_) if matches!(answer.peer, Peer::Parent(_) | Peer::Sibling(_)) => Keepable::Yes,
             Route::Forward(_) if !answer.peer.address().is_some_and(|peer| reach::may_keep(host, peer.ip())) => {
                 Keepable::No
             }

@@ -8,7 +8,7 @@
 use super::pour::{STALLED, Sink, pour};
 use super::{Fetch, FetchKind, Refill, checked_parts, part};
 use crate::client::Client;
-use crate::record::{Notes, Parallel, ParallelLimit};
+use crate::record::{Notes, Parallel, ParallelLimit, Peer};
 use crate::rules::Route;
 use crate::upstream::{ExtraRange, RangePace, RangesFound, RangesKnown};
 use larder_cache::cache::Fill;
@@ -56,7 +56,9 @@ impl Ahead {
         let max = settings.parallel_ranges;
         // An answer to an authenticated request is mostly for one client, and its parts may differ from user to user.
         let is_plain = !fetch.request.fields.contains("Authorization") && !head.fields.contains("Content-Encoding");
-        if max < 2 || !is_permitted || !is_plain || !fetch.may_combine_parts(head) {
+        // The rest of what a sibling has would come from the origin.
+        let is_of_sibling = matches!(fetch.notes.peer.get(), Some((Peer::Sibling(_), _)));
+        if is_of_sibling || max < 2 || !is_permitted || !is_plain || !fetch.may_combine_parts(head) {
             return None;
         }
         let takes_ranges = head.fields.has_member("Accept-Ranges", "bytes");

@@ -444,6 +444,8 @@ pub enum Peer {
     /// A parent, through which the origin is asked: its place in `forward.parents`, from 1. A second address here would make each
     /// record larger.
     Parent(u8),
+    /// A sibling, which has stored the response: its place among the `[[sibling]]`s, from 1.
+    Sibling(u8),
 }
 
 impl Peer {
@@ -451,7 +453,7 @@ impl Peer {
     pub fn address(self) -> Option<SocketAddr> {
         match self {
             Peer::Address(address) => Some(address),
-            Peer::Socket | Peer::Process(_) | Peer::Parent(_) => None,
+            Peer::Socket | Peer::Process(_) | Peer::Parent(_) | Peer::Sibling(_) => None,
         }
     }
 }
@@ -463,6 +465,7 @@ impl fmt::Display for Peer {
             Peer::Socket => f.write_str("its socket"),
             Peer::Process(pid) => write!(f, "process {pid}"),
             Peer::Parent(number) => write!(f, "parent {number}"),
+            Peer::Sibling(number) => write!(f, "sibling {number}"),
         }
     }
 }

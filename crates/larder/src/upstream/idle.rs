@@ -2,7 +2,7 @@
 
 use crate::config::parent::Parent;
 use crate::mount::Process;
-use crate::reach::{Asker, Reach};
+use crate::reach::{Asker, Reach, Way};
 use crate::record::Peer;
 use crate::wire::Wire;
 use socket2::SockRef;
@@ -154,9 +154,14 @@ fn is_within(reach: &Reach, peer: Peer) -> bool {
     match peer.address() {
         Some(address) => reach.permits(address),
         // One through a parent is for those who ask through it, wherever it leads.
-        None if matches!(peer, Peer::Parent(_)) => {
-            matches!(reach, Reach::Asked { asker, .. } if *asker != Asker::OfflineRun)
-        }
+        None if matches!(peer, Peer::Parent(_)) => match reach {
+            Reach::Asked { asker: Asker::OfflineRun, .. } | Reach::Configured => false,
+            Reach::Asked { way: Way::Parents(order), .. } => {
+                // The first one that is meant; over another one go the requests that are led to it.
+                order.first().is_some_and(|first| peer == Peer::Parent(first.saturating_add(1)))
+            }
+            Reach::Asked { .. } => true,
+        },
         None => matches!(reach, Reach::Configured),
     }
 }

@@ -4,6 +4,7 @@
 //! One [`Upstreams`] per worker; nothing in here is shared between threads. [`Upstreams::call`] knows no protocol: HTTP/1.1 is
 //! the room `h1`, and HTTP/2 will be one beside it. Callers see no connection; one that a dropped [`BodySource`] had is closed.
 
+mod ask_neighbours;
 mod body;
 mod call;
 mod connect;
@@ -20,6 +21,7 @@ mod h1;
 mod idle;
 mod local;
 mod memory;
+mod neighbour_health;
 mod outages;
 mod parents;
 mod permits;
@@ -31,6 +33,7 @@ mod unreachable;
 mod wait_limit;
 mod waiting;
 
+pub use ask_neighbours::{AskedNeighbour, NeighbourFound, NeighbourQuestion};
 pub use body::BodySource;
 pub use call::{Call, CallEvent, OutgoingBody};
 pub use dns::ResolverChoice;
@@ -40,12 +43,12 @@ pub use group::{GroupState, Groups};
 pub use group_checks::check_members;
 pub use h1::HeldPermit;
 pub use memory::Memory;
+pub use neighbour_health::{NeighbourAnswerCounts, NeighbourHealths};
 pub use outages::Outage;
 pub use pool::{AskedOrigin, Unread};
 pub use ranges::{ExtraRange, RangePace, RangesFound, RangesKnown};
 
 use crate::client::Client;
-use crate::config::parent::Parent;
 use crate::config::url::show_local;
 use crate::mount::Mounts;
 use crate::reach::Reach;
@@ -58,6 +61,7 @@ use idle::ConnectionChoice;
 use larder_rules::rule::Priority;
 use larder_wire::parse::HeadLimits;
 use larder_wire::{Host, Scheme, Url};
+use parents::Parents;
 use permits::{Grant, Permit};
 use pool::Pool;
 use std::cell::Cell;
@@ -370,7 +374,7 @@ impl Upstreams {
     async fn open_through(
         &self,
         permit: Permit,
-        parents: &[Arc<Parent>],
+        parents: &Parents,
         reach: &Reach,
         on: &dyn Fn(CallEvent),
     ) -> Result<Connection, UpstreamFault> {

@@ -5,21 +5,48 @@ use super::connect::{self, Opened};
 use super::fault::{UpstreamFault, UpstreamFaultKind};
 use super::{Origin, Shared};
 use crate::config::parent::Parent;
-use crate::reach::{Asker, Reach};
+use crate::reach::{Asker, Reach, Way};
 use crate::wire::Wire;
 use larder_wire::parse::{self, Parsed};
 use larder_wire::{Host, ResponseHead, Scheme, Url};
+use std::rc::Rc;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// The parents through which a host is asked; `None` where it is asked itself: for sites, and where no parent is meant.
-pub(super) fn of(host: &Host, reach: &Reach) -> Option<Arc<[Arc<Parent>]>> {
-    let Reach::Asked { config, .. } = reach else { return None };
+pub(super) fn of(host: &Host, reach: &Reach) -> Option<Parents> {
+    let Reach::Asked { config, way, .. } = reach else { return None };
     let forward = &config.forward_parents;
-    let is_meant = !forward.parents.is_empty() && !host.is_local() && !forward.direct.contains(host);
-    is_meant.then(|| Arc::clone(&forward.parents))
+    if forward.parents.is_empty() || *way == Way::Direct {
+        return None;
+    }
+    let all = Arc::clone(&forward.parents);
+    match way {
+        Way::Parents(order) => Some(Parents { all, order: Some(Rc::clone(order)) }),
+        _ if host.is_local() || forward.direct.contains(host) => None,
+        _ => Some(Parents { all, order: None }),
+    }
+}
+
+/// The parents for one request, in the order in which they are tried.
+pub(super) struct Parents {
+    /// Those of `forward.parents`.
+    all: Arc<[Arc<Parent>]>,
+    /// The places of those that are meant, where these are not all in their order.
+    order: Option<Rc<[u8]>>,
+}
+
+impl Parents {
+    /// Each one with its place in `forward.parents`, from 1.
+    fn in_order(&self) -> Vec<(u8, &Arc<Parent>)> {
+        let at = |place: u8| Some((place.checked_add(1)?, self.all.get(usize::from(place))?));
+        match &self.order {
+            Some(order) => order.iter().filter_map(|place| at(*place)).collect(),
+            None => (0..=u8::MAX).map_while(at).collect(),
+        }
+    }
 }
 
 /// A connection through a parent.
@@ -35,7 +62,7 @@ pub(super) struct Through {
 pub(super) async fn open(
     shared: &Shared,
     origin: &Origin,
-    parents: &[Arc<Parent>],
+    parents: &Parents,
     reach: &Reach,
     accepted: &dyn Fn(),
 ) -> Result<Through, UpstreamFault> {
@@ -58,7 +85,7 @@ pub(super) async fn open(
 pub(super) async fn open_plain(
     shared: &Shared,
     to: (&Host, u16),
-    parents: &[Arc<Parent>],
+    parents: &Parents,
     reach: &Reach,
 ) -> Result<Wire, UpstreamFault> {
     let (wire, _, parent) = dial(shared, parents, reach).await?;
@@ -72,14 +99,14 @@ pub(super) async fn open_plain(
 /// A connection to the first parent that accepts one. The fault of the last one counts where none does.
 async fn dial<'a>(
     shared: &Shared,
-    parents: &'a [Arc<Parent>],
+    parents: &'a Parents,
     reach: &Reach,
 ) -> Result<(Wire, u8, &'a Arc<Parent>), UpstreamFault> {
     let mut fault = UpstreamFault::out_of_reach();
     if matches!(reach, Reach::Asked { asker: Asker::OfflineRun, .. }) {
         return Err(fault);
     }
-    for (number, parent) in (1..).zip(parents) {
+    for (number, parent) in parents.in_order() {
         let origin = Origin::of(&parent.url);
         // The operator has named it, so it may be anywhere.
         let opened =

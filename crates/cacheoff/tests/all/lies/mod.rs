@@ -8,7 +8,7 @@ use cache::{Cache, Habit, Lie, Manner};
 use cacheoff::distribution::Distribution;
 use cacheoff::engine::{Seal, Settings};
 use cacheoff::ledger::{Class, Interval, Ledger, MissCause, Outcome, Run, Trouble};
-use cacheoff::object::{Content, Law, Life};
+use cacheoff::object::{Content, Law, Life, Refused};
 use cacheoff::origin::OriginSettings;
 use cacheoff::proc::Watched;
 use cacheoff::robot::{Pace, Ranges, RobotSettings, Route, Special};
@@ -32,6 +32,7 @@ fn content() -> Content {
         size: Distribution::Constant(3_001.0),
         size_bytes_max: 1 << 20,
         cachable: 0.8,
+        refused: Refused::default(),
         endings: Vec::new(),
         embeds: None,
         life: Life::Static,

@@ -1,13 +1,15 @@
 //! Reads the tables `[[parent]]`, and finds those that the forward proxy names.
 
 use super::Parser;
-use crate::config::parent::{PARENT, Parent};
+use crate::config::parent::{PARENT, Parent, SIBLING, Sibling};
 use std::sync::Arc;
 use toml::Spanned;
 use toml::de::DeValue;
 
 /// Parents of one configuration.
 const PARENTS_MAX: usize = 64;
+/// Siblings of one configuration: each is asked about each miss.
+const SIBLINGS_MAX: usize = 32;
 
 impl Parser {
     pub(super) fn parents(&mut self, value: &Spanned<DeValue<'_>>) {
@@ -33,6 +35,29 @@ impl Parser {
         }
     }
 
+    pub(super) fn siblings(&mut self, value: &Spanned<DeValue<'_>>) {
+        self.said_in_file("sibling", value);
+        for (span, table) in self.tables("sibling", value) {
+            let mut sibling = Sibling::default();
+            let missing = self.entry("sibling", SIBLING, &span, table, &mut sibling, &[]);
+            sibling.place = self.place(&span);
+            if missing {
+                continue;
+            }
+            if !sibling.questions.is_any() {
+                let hint = Some("write `icp_port = 3130` or `htcp_port = 4827`, as it has them".to_owned());
+                self.problem(span.clone(), format!("the sibling {} can't be asked", sibling.name), hint);
+            }
+            if self.loaded.config.siblings.iter().any(|other| other.name == sibling.name) {
+                self.problem(span.clone(), format!("there is a sibling {} already", sibling.name), None);
+            }
+            if self.loaded.config.siblings.len() == SIBLINGS_MAX {
+                self.problem(span, format!("there are more than {SIBLINGS_MAX} siblings"), None);
+            }
+            self.loaded.config.siblings.push(Arc::new(sibling));
+        }
+    }
+
     /// Finds the parents that `forward.parents` names.
     pub(super) fn forward_parents(&mut self) {
         let config = &self.loaded.config;
@@ -43,7 +68,9 @@ impl Parser {
             .iter()
             .map(|name| (name.clone(), found(name)))
             .partition(|(_, found)| found.is_some());
-        self.loaded.config.forward_parents.parents = known.into_iter().filter_map(|(_, found)| found).collect();
+        let forward = &mut self.loaded.config.forward_parents;
+        forward.parents = known.into_iter().filter_map(|(_, found)| found).collect();
+        forward.are_asked = forward.parents.iter().any(|parent| parent.questions.is_any());
         for (name, _) in unknown {
             if self.is_faulty("parent", &name) {
                 continue;
@@ -65,12 +92,20 @@ mod tests {
         let loaded = read(&format!("{one}user = \"u\"\npassword = \"p\"\n[forward]\nparents = [\"a\"]\n")).unwrap();
         let parent = &loaded.config.forward_parents.parents[0];
         assert_eq!((parent.url.host.as_str(), parent.url.port, parent.user.as_str()), ("proxy.example", 8080, "u"));
+        let ports = format!("{one}icp_port = 3130\n{}htcp_port = 4827\n", one.replace("parent", "sibling"));
+        let loaded = read(&ports).unwrap();
+        let (parent, sibling) = (&loaded.config.parents[0], &loaded.config.siblings[0]);
+        assert_eq!((parent.questions.icp, parent.questions.htcp), (Some(3130), None));
+        assert_eq!((sibling.questions.icp, sibling.questions.htcp), (None, Some(4827)));
         for (text, wanted) in [
             (format!("{one}{one}"), "there is a parent a already"),
             (format!("{one}user = \"u\"\n"), "half a login"),
             (format!("{one}user = \"u:v\"\npassword = \"p\"\n"), "u:v"),
             (one.replace("http:", "https:"), "http://HOST:PORT"),
             (one.replace("8080", "8080/x"), "http://HOST:PORT"),
+            (format!("{one}icp_port = 0\n"), "between 1 and 65535"),
+            (one.replace("parent", "sibling"), "the sibling a can't be asked"),
+            (one.replace("parent", "sibling").replace("8080\"", "8080\"\nhtcp_port = 70000"), "70000 is out of range"),
             ("[[parent]]\nname = \"a\"\n".to_owned(), "url"),
             ("[forward]\nparents = [\"b\"]\n".to_owned(), "there is no parent b"),
             ("[forward]\ndirect = [\"a b\"]\n".to_owned(), "a b"),

@@ -156,10 +156,9 @@ impl Parser {
         {
             wrong.push((format!("rule.do.login: there is no login {name:?}"), "write a [[login]] with this name"));
         }
-        let is_unknown = |name: &&Box<str>| {
-            config.bandwidths.iter().all(|it| it.name != ***name) && !self.is_faulty("bandwidth", name)
-        };
-        for name in rule.does.bandwidth.iter().filter(is_unknown) {
+        let is_unknown =
+            |name: &str| config.bandwidths.iter().all(|it| *it.name != *name) && !self.is_faulty("bandwidth", name);
+        for name in rule.does.bandwidth.iter().filter(|name| is_unknown(name)) {
             let message = format!("rule.do.bandwidth: there is no bandwidth {name:?}");
             wrong.push((message, "write a [[bandwidth]] with this name"));
         }

@@ -1,7 +1,9 @@
 //! From names to streams: hosts file, name servers, and the race between addresses.
 
 use super::play::*;
-use crate::reach::Reach;
+use crate::config::Config;
+use crate::live::{self, Live};
+use crate::reach::{Asker, OwnAddresses, Reach, Way};
 use crate::upstream::{DnsTrouble, Memory, ResolverChoice, UpstreamFaultKind, Upstreams};
 use hickory_resolver::proto::op::{Message, ResponseCode};
 use hickory_resolver::proto::rr::{RData, Record, RecordType};
@@ -172,6 +174,25 @@ async fn a_tunnel_is_a_plain_stream() {
     let stream = stream.into_tcp().unwrap();
     assert_eq!(stream.peer_addr().unwrap(), address);
     assert!(stream.nodelay().unwrap());
+}
+
+/// A sibling is asked about hosts that all clients may reach, and whose responses would be stored for all.
+#[tokio::test]
+async fn a_name_that_leads_to_a_closed_address_is_known_before_siblings_are_asked() {
+    let lines =
+        "192.0.2.1 open.example\n127.0.0.1 closed.example\n192.0.2.1 both.example\n169.254.169.254 both.example\n";
+    let (upstreams, _file) = with_hosts(lines, ResolverChoice::Servers(vec!["127.0.0.1:9".parse().unwrap()]));
+    for asker in [Asker::Elsewhere, Asker::ThisMachine] {
+        let (config, own) = (Live::new(Config::default()), Live::new(OwnAddresses::default()));
+        let (config, own) = (live::Copy::default().of(&config), live::Copy::default().of(&own));
+        let reach = Reach::Asked { asker, config, own, way: Way::Configured };
+        for (name, wanted) in
+            [("open.example", true), ("closed.example", false), ("both.example", false), ("192.0.2.1", true)]
+        {
+            let found = patiently(upstreams.leads_to_open(&Host::parse(name).unwrap(), 80, &reach)).await;
+            assert_eq!(found, wanted, "{name} for {asker:?}");
+        }
+    }
 }
 
 /// A name server that knows `names` with their addresses and refuses all others; counts the questions.

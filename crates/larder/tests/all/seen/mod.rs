@@ -39,6 +39,7 @@ mod runs;
 mod said_again;
 mod schemes;
 mod scripts;
+mod siblings;
 mod slow_clients;
 mod squid;
 pub mod stand;

@@ -203,9 +203,9 @@ fn tls_goes_through_a_tunnel_and_the_origin_s_certificate_is_verified() {
     assert!(greeted.starts_with("HTTP/1.1 200") && greeted.ends_with("\r\n\r\nSSH-2.0-banner\r\n"), "{greeted}");
 }
 
-struct Squid {
+pub struct Squid {
     child: Child,
-    address: SocketAddr,
+    pub address: SocketAddr,
 }
 
 impl Drop for Squid {
@@ -216,7 +216,7 @@ impl Drop for Squid {
 }
 
 /// A Squid to which `far.example` is this machine.
-fn squid(folder: &Path, more: &str) -> Option<Squid> {
+pub fn squid(folder: &Path, more: &str) -> Option<Squid> {
     let mut program = stand::program("squid")?;
     std::fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
     let address = nowhere();
@@ -236,7 +236,7 @@ fn squid(folder: &Path, more: &str) -> Option<Squid> {
 }
 
 /// An origin whose answers have a date, which Squid wants.
-fn dated(stream: &TcpStream) -> Option<()> {
+pub fn dated(stream: &TcpStream) -> Option<()> {
     let mut lines = BufReader::new(stream);
     loop {
         let first = stand::read_request(&mut lines)?;

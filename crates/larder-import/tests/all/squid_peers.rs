@@ -1,0 +1,109 @@
+//! Parents and siblings of a Squid.
+
+use larder_import::{Fate, Format, Imported, NoFiles, Settings, import};
+
+const HEAD: &str = "http_port 3128\nacl lan src 10.0.0.0/8\nacl inner dstdomain .corp.test\nacl near dst 10.0.0.0/8\nhttp_access allow lan\n";
+
+fn imported(lines: &str) -> Imported {
+    let settings = Settings { format: Format::Squid, name: "source".to_owned(), zone: None, lists_folder: None };
+    let imported = import(&format!("{HEAD}{lines}"), &settings, &mut NoFiles);
+    imported.toml.parse::<toml::Table>().unwrap_or_else(|error| panic!("{error}\n{}", imported.toml));
+    imported
+}
+
+fn fate(imported: &Imported, directive: &str) -> Fate {
+    imported.notes.iter().find(|note| note.source.starts_with(directive)).map(|note| note.fate).unwrap()
+}
+
+#[test]
+fn parents_and_siblings_become_tables() {
+    let imported = imported(
+        "cache_peer far.test parent 8080 0 no-query default name=last\ncache_peer 10.0.0.7 parent 3128 3130 no-digest login=joe:pear\n\
+         cache_peer 10.0.0.8 sibling 3128 4827 htcp no-digest\nnever_direct allow all\nalways_direct allow inner\n",
+    );
+    let toml: toml::Table = imported.toml.parse().unwrap();
+    let text = |value: &toml::Value| value.to_string();
+    let parents: Vec<String> = toml["parent"].as_array().unwrap().iter().map(text).collect();
+    assert_eq!(parents.len(), 2, "{}", imported.toml);
+    for part in ["url = \"http://10.0.0.7:3128\"", "icp_port = 3130", "user = \"joe\"", "password = \"pear\""] {
+        assert!(parents[0].contains(part), "{part}: {}", parents[0]);
+    }
+    assert!(parents[1].contains("http://far.test:8080") && !parents[1].contains("port"), "{}", parents[1]);
+    let sibling = text(&toml["sibling"][0]);
+    assert!(sibling.contains("http://10.0.0.8:3128") && sibling.contains("htcp_port = 4827"), "{sibling}");
+    assert_eq!(text(&toml["forward"]["parents"]), "[\"n10.0.0.7\", \"last\"]", "the default is the last one");
+    assert_eq!(text(&toml["forward"]["direct"]), "[\"corp.test\", \"*.corp.test\"]");
+    for directive in ["cache_peer far", "cache_peer 10.0.0.7", "cache_peer 10.0.0.8", "never_direct", "always_direct"] {
+        assert_eq!(fate(&imported, directive), Fate::Translated, "{directive}\n{}", imported.toml);
+    }
+    let comments = imported.toml.lines().filter(|line| line.starts_with('#'));
+    assert!(!comments.into_iter().any(|line| line.contains("pear")), "{}", imported.toml);
+}
+
+#[test]
+fn lines_that_say_more_than_larder_does_are_named() {
+    const PARENT: &str = "cache_peer p.test parent 3128 0 no-query\n";
+    for (lines, directive, wanted) in [
+        // Squid asks the origin where the parent is away.
+        (PARENT, "cache_peer", Fate::Different),
+        ("cache_peer p.test parent 3128 0 no-query carp\nnever_direct allow all\n", "cache_peer", Fate::Different),
+        ("cache_peer p.test parent 3128 0 no-query tls\n", "cache_peer", Fate::Missing),
+        ("cache_peer p.test parent 0 0 no-query\n", "cache_peer", Fate::Missing),
+        ("cache_peer p.test multicast 3128 3130 ttl=16\n", "cache_peer", Fate::Missing),
+        ("cache_peer p.test sibling 3128 0 no-query\n", "cache_peer", Fate::Missing),
+        ("cache_peer p.test sibling 3128 4827 htcp=oldsquid\n", "cache_peer", Fate::Missing),
+        ("cache_peer p.test parent 3128 7 \nnever_direct allow all\n", "cache_peer", Fate::Different),
+        ("cache_peer p.test parent 3128 0 login=PASSTHRU\nnever_direct allow all\n", "cache_peer", Fate::Different),
+        ("prefer_direct on\n", "prefer_direct", Fate::NotNeeded),
+        ("always_direct allow inner\n", "always_direct", Fate::NotNeeded),
+    ] {
+        let imported = imported(lines);
+        assert_eq!(fate(&imported, directive), wanted, "{lines}\n{}", imported.toml);
+    }
+    for (line, wanted) in [
+        ("prefer_direct on\n", Fate::Different),
+        ("never_direct allow inner\n", Fate::Different),
+        ("always_direct allow near\n", Fate::Different),
+        ("always_direct deny inner\nalways_direct allow all\n", Fate::Different),
+        ("cache_peer_access p.test allow inner\ncache_peer_access p.test deny all\n", Fate::Different),
+        ("cache_peer_access p.test deny inner\n", Fate::Translated),
+        ("cache_peer_access q.test deny inner\n", Fate::NotNeeded),
+    ] {
+        let imported = imported(&format!("{PARENT}{line}"));
+        let directive = line.lines().next().unwrap();
+        assert_eq!(fate(&imported, directive), wanted, "{line}\n{}", imported.toml);
+        assert!(imported.toml.contains("parents = [\"p.test\"]"), "{}", imported.toml);
+        let is_direct = line.contains("p.test deny inner");
+        assert_eq!(imported.toml.contains("direct = [\"corp.test\", \"*.corp.test\"]"), is_direct, "{}", imported.toml);
+    }
+    // Hosts that the only parent refuses have no way where nothing may be asked directly: they stay with the parent.
+    let strict = imported(&format!("{PARENT}never_direct allow all\ncache_peer_access p.test deny inner\n"));
+    assert!(!strict.toml.contains("direct = ["), "{}", strict.toml);
+    let unused = imported(&format!("{PARENT}cache_peer_access p.test deny all\n"));
+    assert!(!unused.toml.contains("[[parent]]"), "{}", unused.toml);
+}
+
+#[test]
+fn nothing_goes_past_parents_that_could_not_be_translated() {
+    use crate::judged::Judge;
+    let request = |host: &str| crate::judged::Request {
+        client: "10.0.0.1".parse().unwrap(),
+        method: "GET",
+        scheme: "http",
+        host: host.to_owned(),
+        port: 80,
+        path: "/".to_owned(),
+        fields: Vec::new(),
+        minute: 0,
+        listener: "0.0.0.0:3128".parse().unwrap(),
+        user: None,
+    };
+    let all = imported("cache_peer p.test parent 3128 0 tls\nnever_direct allow all\n");
+    assert!(!Judge::of(&all).allows(&request("a.test")), "{}", all.toml);
+    assert!(all.toml.contains("LOOK AT THESE LINES"), "{}", all.toml);
+    let some = imported("cache_peer p.test parent 3128 0 tls\nnever_direct allow inner\n");
+    let judge = Judge::of(&some);
+    assert!(!judge.allows(&request("www.corp.test")) && judge.allows(&request("a.test")), "{}", some.toml);
+    let usable = imported("cache_peer p.test parent 3128 0\nnever_direct allow all\n");
+    assert!(Judge::of(&usable).allows(&request("a.test")), "{}", usable.toml);
+}

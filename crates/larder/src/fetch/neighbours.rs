@@ -1,0 +1,153 @@
+//! Neighbouring caches are asked before the origin: by one datagram each, whether they have the response, and then the first one that has it
+//! by HTTP. A sibling is told to send what it has stored or nothing (`only-if-cached`), so that no two caches send a request in circles.
+
+use super::ask::OriginAnswer;
+use super::{Fetch, FetchKind};
+use crate::client::Client;
+use crate::clock;
+use crate::config::Config;
+use crate::config::parent::Sibling;
+use crate::reach::{Asker, Reach, Way};
+use crate::record::Peer;
+use crate::rules::Route;
+use crate::upstream::{
+    AskedNeighbour, Call, CallEvent, NeighbourFound, NeighbourQuestion, OriginResponse, UpstreamFault,
+};
+use larder_cache::policy::Times;
+use larder_wire::{Fields, Method, Scheme};
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// A sibling that has a response sends its head within this time, its connection included. After that the origin is asked.
+const HEAD_WITHIN: Duration = Duration::from_secs(2);
+
+/// Statuses of responses that a sibling has stored. Others are the sibling's own: a refusal, or a 504 because it does not have the response.
+const OF_ORIGIN: [u16; 8] = [200, 203, 204, 300, 301, 308, 404, 410];
+
+/// Fields of a request that is for one client, or for less than the whole response, or of which a neighbour's copy may be too old.
+const NOT_ASKED_WITH: [&str; 6] =
+    ["Authorization", "Cookie", "Range", "If-None-Match", "If-Modified-Since", "If-Range"];
+
+impl Fetch {
+    /// Whether neighbours may know this request's response and be told of it. Not for https: a neighbour in clear text must not see such
+    /// URLs, and none could prove that its copy is the origin's.
+    pub(super) fn asks_neighbours(&self) -> bool {
+        let config = self.env.config();
+        if config.siblings.is_empty() && !config.forward_parents.are_asked {
+            return false;
+        }
+        let Route::Forward(asker) = self.ask.route else { return false };
+        let url = &self.ask.url;
+        asker != Asker::OfflineRun
+            && self.kind == FetchKind::Share
+            && self.request.method == Method::Get
+            && url.scheme == Scheme::Http
+            && !url.host.is_local()
+            && !config.forward_parents.direct.contains(&url.host)
+            && self.ask.credential().is_none()
+            && !self.ask.key_is_without_signature()
+    }
+
+    /// Asks the neighbours, and then whom they name, or the origin by the usual way.
+    pub(super) async fn ask_with_neighbours(&self, fields: &Fields) -> Result<OriginAnswer, UpstreamFault> {
+        let (config, url) = (self.env.config(), self.ask.url.to_string());
+        let is_plain = !NOT_ASKED_WITH.iter().any(|name| fields.contains(name));
+        let may_ask = is_plain && self.may_ask_siblings(&config) && self.leads_to_open(&config).await;
+        let siblings = if may_ask { config.siblings.as_slice() } else { &[] };
+        let parents = config.forward_parents.parents.iter().filter(|_| is_plain);
+        let of_parents = parents.map(|parent| (&parent.url.host, parent.questions, true));
+        let asked = siblings.iter().map(|sibling| (&sibling.url.host, sibling.questions, false)).chain(of_parents);
+        let asked: Vec<AskedNeighbour<'_>> =
+            asked.map(|(host, ports, is_parent)| AskedNeighbour { host, ports, is_parent }).collect();
+        let question =
+            NeighbourQuestion { url: &url, fields, neighbours: &asked, wait_max: config.neighbours.wait_max };
+        let healths = &self.env.common.neighbour_healths;
+        let found = self.env.upstreams.ask_neighbours(healths, &question).await;
+        let way = match found {
+            NeighbourFound::Hit(place) if place < siblings.len() => {
+                if let Some(answer) = self.ask_sibling((place, &siblings[place]), (&url, fields)).await {
+                    return Ok(answer);
+                }
+                healths.counts.false_hits.fetch_add(1, Ordering::Relaxed);
+                Way::Configured
+            }
+            NeighbourFound::Hit(place) | NeighbourFound::Miss(place) => {
+                first(place - siblings.len(), config.forward_parents.parents.len())
+            }
+            NeighbourFound::Nobody => Way::Configured,
+        };
+        let reach = self.env.reach(self.ask.asker()).by(way);
+        self.send_within(&reach, (self.ask.connects_to(), &self.ask.target()), fields, None).await
+    }
+
+    /// Whether siblings may have the response that this client wants. One that wants no stored response, or a younger one, would not get it;
+    /// and what a neighbour asks for is not asked of the next one.
+    fn may_ask_siblings(&self, config: &Config) -> bool {
+        let asked = &self.request.fields;
+        let is_of_neighbour = asked.contains("Via") && config.neighbours.from.contains(self.client.ip());
+        !is_of_neighbour && !asked.contains("Cache-Control") && !asked.contains("Pragma")
+    }
+
+    /// Whether a direct request could bring a response for all clients. A sibling may have one of a host that is closed to clients here,
+    /// or that would be stored for nobody. Where parents are asked, names are theirs to judge.
+    async fn leads_to_open(&self, config: &Config) -> bool {
+        let url = &self.ask.url;
+        let reach = self.env.reach(self.ask.asker());
+        config.siblings.is_empty()
+            || !config.forward_parents.parents.is_empty()
+            || self.env.upstreams.leads_to_open(&url.host, url.port, &reach).await
+    }
+
+    /// The response as a sibling has stored it; `None` where it does not give it.
+    async fn ask_sibling(
+        &self,
+        (place, sibling): (usize, &Sibling),
+        (url, fields): (&str, &Fields),
+    ) -> Option<OriginAnswer> {
+        let peer = Peer::Sibling(u8::try_from(place + 1).ok()?);
+        let mut fields = fields.clone();
+        fields.set("Cache-Control", "only-if-cached");
+        let on = |event| match event {
+            CallEvent::Connected { at, reuse, .. } => self.note(CallEvent::Connected { at, peer, reuse }),
+            // It is a sibling's, and says nothing of the origin's.
+            CallEvent::Interim(_) => {}
+            event => self.note(event),
+        };
+        let mut call = Call {
+            to: &sibling.url,
+            tls_name: None,
+            method: &Method::Get,
+            target: url,
+            fields: &fields,
+            body: None,
+            reach: &Reach::Configured,
+            client: Some(Client::at(self.client.ip())),
+            priority: self.ask.priority(),
+            begins: self.begin_attempt().into(),
+            silent_for: None,
+            on: &on,
+        };
+        let called = timeout(HEAD_WITHIN, self.env.upstreams.call(&mut call)).await;
+        let OriginResponse { head, body, requested, .. } = called
+            .inspect_err(|_| tracing::debug!(sibling = sibling.name, url, "a sibling sent no head in time"))
+            .ok()?
+            .inspect_err(|fault| tracing::debug!(sibling = sibling.name, url, %fault, "a sibling failed"))
+            .ok()?;
+        let now = clock::instant();
+        self.notes.answered(now, head.status);
+        if !OF_ORIGIN.contains(&head.status) {
+            return None;
+        }
+        let times = Times { requested: self.env.stamp_at(requested.into_std()), received: self.env.stamp_at(now) };
+        Some(OriginAnswer { head, times, body, peer, followed_to: None })
+    }
+}
+
+/// The way through all parents, this one first.
+fn first(place: usize, parents: usize) -> Way {
+    let others = (0..parents).filter(|other| *other != place);
+    let order = std::iter::once(place).chain(others).filter_map(|place| u8::try_from(place).ok());
+    Way::Parents(Rc::from_iter(order))
+}

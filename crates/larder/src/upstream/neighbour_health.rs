@@ -1,0 +1,157 @@
+//! The knowledge of all workers about the neighbouring caches that are asked: how fast each answers, whether it answers at all, and counts of
+//! the answers. Values and `now` in, decisions out.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// After so many questions in a row without an answer a neighbour counts as dead.
+const SILENT_MAX: u32 = 10;
+/// A dead neighbour is asked again after the first of these times, which doubles up to the second.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(60));
+/// The time for an answer of a neighbour of which none was seen yet.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+/// Answers are waited for at least so long: a neighbour's disk may be asked.
+const WAIT_MIN: Duration = Duration::from_millis(5);
+/// Neighbours that are remembered: those of a configuration, and of some before it.
+const REMEMBERED_MAX: usize = 512;
+
+/// The neighbours that were asked, of all workers.
+#[derive(Debug, Default)]
+pub struct NeighbourHealths {
+    states: Mutex<HashMap<SocketAddr, Health>>,
+    /// Counts of their answers.
+    pub counts: NeighbourAnswerCounts,
+}
+
+/// Counts of the answers of neighbours that were asked, since the start.
+#[derive(Debug, Default)]
+pub struct NeighbourAnswerCounts {
+    /// It has the response.
+    pub hits: AtomicU64,
+    /// It does not have it.
+    pub misses: AtomicU64,
+    /// It does not want to be asked, by this cache or for this URL.
+    pub refusals: AtomicU64,
+    /// None came in time.
+    pub silent: AtomicU64,
+    /// A dead neighbour was not asked.
+    pub dead: AtomicU64,
+    /// Datagrams that answer no question that is open: forged, doubled, or from elsewhere.
+    pub unexpected: AtomicU64,
+    /// It said that it has the response, and did not give it.
+    pub false_hits: AtomicU64,
+}
+
+/// One neighbour.
+#[derive(Clone, Copy, Debug, Default)]
+struct Health {
+    round_trip: Option<Duration>,
+    /// Questions in a row that were not answered.
+    silent: u32,
+    /// Nobody asks before this moment.
+    asked_after: Option<Instant>,
+    pause: Duration,
+}
+
+impl NeighbourHealths {
+    /// Whether a neighbour may be asked, and how long its answer may be waited for: twice as long as it takes mostly. The first question after
+    /// the pause of a dead neighbour is a probe, and the next ones wait for another pause.
+    pub(super) fn may_ask(&self, neighbour: SocketAddr, now: Instant) -> Option<Duration> {
+        let mut states = self.states.lock();
+        if states.len() >= REMEMBERED_MAX && !states.contains_key(&neighbour) {
+            states.clear();
+        }
+        states.entry(neighbour).or_default().may_ask(now)
+    }
+
+    pub(super) fn answered(&self, neighbour: SocketAddr, took: Duration) {
+        if let Some(health) = self.states.lock().get_mut(&neighbour) {
+            health.answered(took);
+        }
+    }
+
+    pub(super) fn was_silent(&self, neighbour: SocketAddr, waited: Duration, now: Instant) {
+        if let Some(health) = self.states.lock().get_mut(&neighbour) {
+            health.was_silent(waited, now);
+        }
+    }
+}
+
+impl Health {
+    fn may_ask(&mut self, now: Instant) -> Option<Duration> {
+        if let Some(after) = self.asked_after {
+            if now < after {
+                return None;
+            }
+            self.asked_after = Some(now + self.pause);
+        }
+        let usual = self.round_trip.map_or(FIRST_WAIT, |time| time * 2);
+        Some(usual.max(WAIT_MIN))
+    }
+
+    fn answered(&mut self, took: Duration) {
+        let usual = self.round_trip.unwrap_or(took);
+        *self = Health { round_trip: Some((usual * 7 + took) / 8), ..Health::default() };
+    }
+
+    /// No answer came within the time that was waited, so the time that it takes is longer: a neighbour that became slower is waited for again
+    /// before it counts as dead.
+    fn was_silent(&mut self, waited: Duration, now: Instant) {
+        self.round_trip = self.round_trip.map(|usual| ((usual + waited * 2) / 2).min(PAUSE.0));
+        self.silent = self.silent.saturating_add(1);
+        if self.silent >= SILENT_MAX {
+            self.pause = if self.pause.is_zero() { PAUSE.0 } else { (self.pause * 2).min(PAUSE.1) };
+            self.asked_after = Some(now + self.pause);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn the_wait_follows_the_round_trips() {
+        let (mut health, now) = (Health::default(), Instant::now());
+        assert_eq!(health.may_ask(now), Some(FIRST_WAIT));
+        health.answered(MS);
+        assert_eq!(health.may_ask(now), Some(WAIT_MIN));
+        health.answered(81 * MS);
+        assert_eq!(health.may_ask(now), Some(22 * MS));
+        // It takes 50 ms from now on: a few answers come too late, and then it is waited for.
+        let mut late = 0;
+        while let Some(waited) = health.may_ask(now).filter(|waited| *waited < 50 * MS) {
+            health.was_silent(waited, now);
+            late += 1;
+        }
+        assert!(late < SILENT_MAX, "{late}");
+        assert!(health.may_ask(now).is_some());
+    }
+
+    #[test]
+    fn a_silent_neighbour_is_asked_seldom_until_it_answers() {
+        let (mut health, mut now) = (Health::default(), Instant::now());
+        for _ in 0..SILENT_MAX {
+            assert!(health.may_ask(now).is_some());
+            health.was_silent(FIRST_WAIT, now);
+        }
+        for pause in [10, 20, 40, 60, 60] {
+            let pause = Duration::from_secs(pause);
+            assert_eq!(health.may_ask(now + pause - MS), None, "{pause:?}");
+            now += pause;
+            assert!(health.may_ask(now).is_some(), "{pause:?}");
+            assert_eq!(health.may_ask(now), None, "one probe");
+            health.was_silent(FIRST_WAIT, now);
+        }
+        now += PAUSE.1;
+        assert!(health.may_ask(now).is_some());
+        health.answered(MS);
+        assert!(health.may_ask(now).is_some() && health.may_ask(now).is_some());
+    }
+}
