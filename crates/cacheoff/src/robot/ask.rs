@@ -1,5 +1,4 @@
-//! One connection of a robot: a request at a time, or several one behind the other (RFC 9112 section 9.3.2), and the
-//! replies to them, judged as they arrive.
+//! One connection of a robot: requests at a time or one behind the other (RFC 9112 section 9.3.2), and replies, judged as they arrive.
 
 use super::dial::{open, trouble_of};
 use super::retrial::Bench;
@@ -74,7 +73,6 @@ pub struct Job {
     pub started: Duration,
     /// When all of it had crossed the link of the robot.
     pub sent: Duration,
-    /// How long the link of the robot took: for the request, and for the last bytes that came.
     link: (Duration, Duration),
     /// When it was taken out of the queue.
     pub taken: Duration,
@@ -704,7 +702,7 @@ impl Job {
             purged: None,
             started: now,
             sent: now,
-            link: (Duration::ZERO, Duration::ZERO),
+            link: Default::default(),
             taken: now,
             first_byte: None,
             asked: 0,
@@ -720,7 +718,7 @@ impl Job {
         })
     }
 
-    /// How long the link of the robot took, with its handshake, its window and what was lost on it.
+    /// How long the link of the robot took, for the request and for the last bytes, with its handshake, its window and its losses.
     pub fn across(&self) -> Duration {
         self.link.0 + self.link.1
     }

@@ -430,7 +430,7 @@ pub(super) static CONTENT: &[Knob<ContentDraft>] = &[
             let status = text.parse().ok().filter(|status| *status == 0 || (400..600).contains(status));
             status.map(|status| c.content.refused.status = status).is_some()
         },
-    }, "The status with which the cache itself must refuse objects of this type, which its rules know by the endings of their URLs. Whatever else comes is the error `wrong-status`. Such a type is `cachable = \"0%\"`: no hit is offered on what some may not have."),
+    }, "The status with which the cache itself must refuse objects of this type, which its rules know by the endings of their URLs. Any other status is the error `wrong-status`. Such a type is `cachable = \"0%\"`: no hit is offered on what some may not have."),
     OfContent::new("refused_robots", Field::Share(|c| &mut c.content.refused.robots), "Share of the robots to whom they are refused: of each hundred numbers the first so many. The others must get them."),
     OfContent::new("etag", Field::Flag(|c| &mut c.content.etag), "Replies carry a strong `ETag`."),
     OfContent::new("personal", Field::Flag(|c| &mut c.content.personal), "Each client that shows a cookie gets a body of its own: with `Vary: Cookie`, or with `Set-Cookie` where `cache_control` says `private`. No hit is offered on it."),

@@ -154,7 +154,7 @@ pub async fn ahead(
     Ok(explanation(asking, &url, steps, settled))
 }
 
-/// What becomes of a tunnel.
+/// The fate of a tunnel.
 enum AtTunnel {
     /// It stays closed, or is refused.
     Ends(End),

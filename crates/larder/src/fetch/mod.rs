@@ -1,8 +1,7 @@
 //! Sends a request to an origin and fills an entry with the response.
 //!
-//! A fetch runs within the task of the client that waits for it until the response's head is here ([`AttachedFetch`]), and in a
-//! task of its own after that. It goes on without the client for as long as [`Writer::room`] gives room, and knows the client
-//! only as the sender of a request body.
+//! A fetch runs within the task of the client that waits for it until the response's head is here ([`AttachedFetch`]), and in its own task
+//! after that. It goes on without the client while [`Writer::room`] gives room, and knows the client only as the sender of a body.
 
 use crate::box_in_place::box_in_place;
 use crate::clock;
