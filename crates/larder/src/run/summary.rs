@@ -209,6 +209,9 @@ pub(crate) fn reason(miss: &RunMiss, keeps: bool) -> String {
         "uri-miss" => "asked for the first time; the next run finds them in the store",
         "vary-miss" => "stored only for requests with other fields (Vary); the next run finds these too",
         "evicted" => "had made room for others; a larger `disk` keeps more",
+        "disk-behind" => {
+            "could not be kept the last time: they were too long for memory, and the disk was behind with its writes"
+        }
         "not-admitted" => {
             "had not been kept on disk, where only what is asked for twice goes; `disk_admission` changes that"
         }
@@ -250,6 +253,7 @@ fn not_kept(why: &str) -> &str {
         "set-cookie" => "the answer sets a cookie",
         "no-freshness" => "the origin gives neither a lifetime nor a validator",
         "too-long" => "longer than the store takes; `object_bytes_max` changes that",
+        "disk-behind" => "too long for memory, and the disk was behind with its writes",
         other => other,
     }
 }

@@ -149,6 +149,7 @@ export const OUTCOMES = {
 export const CAUSES = {
   "uri-miss": "nothing was stored under this URL",
   "vary-miss": "what is stored is for other request fields",
+  "disk-behind": "it was too long for memory, and the disk was behind with its writes",
   evicted: "it was stored, and made room for others",
   "not-admitted": "it left memory, and was asked for too seldom for the disk",
   purged: "it was stored, and was purged",
