@@ -70,9 +70,9 @@ struct Turns {
     healthy: Vec<f64>,
     /// Its answers that were no 200.
     wrong: u64,
-    /// Status and time of the culprit's requests.
+    /// Status and time of the misbehaving script's requests.
     own: Vec<(u16, f64)>,
-    /// The same of the requests behind them.
+    /// Status and time of the request that follows each of these at once: the time until the script serves again.
     next: Vec<(u16, f64)>,
     processes_max: usize,
     resident_kb_max: u64,

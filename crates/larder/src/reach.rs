@@ -101,8 +101,6 @@ pub enum Way {
     /// Those of `forward.parents` in their order, but for hosts of `forward.direct`.
     #[default]
     Configured,
-    /// None: the origin is connected to.
-    Direct,
     /// These, in this order: their places in `forward.parents`, from 0.
     Parents(Rc<[u8]>),
 }

@@ -20,11 +20,11 @@ use std::task::{Context, Poll};
 /// Whether a response goes to disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admitted {
-    /// It does.
+    /// The disk takes it.
     Yes,
-    /// It does not: it was asked for only once.
+    /// The disk does not take it: it was asked for only once.
     NotYet,
-    /// It does not: the disk is behind with its writes.
+    /// The disk does not take it: it is behind with its writes.
     Behind,
 }
 

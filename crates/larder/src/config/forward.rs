@@ -2,6 +2,7 @@
 
 use super::application::Application;
 use super::parent::{DirectHosts, Parent};
+use larder_balance::Carp;
 use larder_wire::Host;
 use std::sync::Arc;
 
@@ -28,6 +29,33 @@ pub struct ForwardParents {
     pub are_asked: bool,
     /// Hosts that are asked without them.
     pub direct: DirectHosts,
+    /// How the first one is chosen.
+    pub by: ParentsBy,
+    /// The array that they are; `None` where they are tried in their order.
+    pub carp: Option<Carp>,
+}
+
+/// How the parent is chosen that a URL is asked through first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ParentsBy {
+    /// The first of the list.
+    #[default]
+    Order,
+    /// By the Cache Array Routing Protocol: each URL has one of them.
+    Carp,
+}
+
+impl ParentsBy {
+    /// All of them.
+    pub const ALL: [ParentsBy; 2] = [ParentsBy::Order, ParentsBy::Carp];
+
+    /// The word in the file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ParentsBy::Order => "order",
+            ParentsBy::Carp => "carp",
+        }
+    }
 }
 
 impl ForwardHooks {

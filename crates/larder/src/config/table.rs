@@ -11,7 +11,7 @@ mod store_rule;
 use super::SiteOrigin;
 use super::application::ORIGIN_FORM;
 pub use super::bandwidth::BANDWIDTH;
-use super::forward::is_file_of_hooks;
+use super::forward::{ParentsBy, is_file_of_hooks};
 pub use super::helper::HELPER;
 pub use super::icap::ICAP;
 pub use super::list::LIST;
@@ -436,6 +436,16 @@ pub static SETTINGS: &[Setting<Config>] = &[
         },
     })
     .about("The `[[parent]]`s through which requests of the forward proxy go, tried in this order; nothing goes past them but to hosts of `forward.direct` ([neighbours.md](neighbours.md#parents))."),
+    Whole::new("forward.parents_by", Field::Text {
+        form: "order or carp",
+        read: |c| c.forward_parents.by.as_str().to_owned(),
+        write: |c, text| {
+            let found = ParentsBy::ALL.into_iter().find(|by| by.as_str() == text);
+            c.forward_parents.by = found.unwrap_or_default();
+            found.is_some()
+        },
+    })
+    .about("How the parent is chosen that is tried first: the first of `forward.parents`, or the one that a URL has by CARP, so that each object is stored at one of them. Squids with the same parents, by the same names and in the same order, choose the same."),
     Whole::new("forward.python", Field::Text {
         form: "name",
         read: |c| c.forward.python.clone(),

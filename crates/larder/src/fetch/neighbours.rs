@@ -30,6 +30,9 @@ const OF_ORIGIN: [u16; 8] = [200, 203, 204, 300, 301, 308, 404, 410];
 const NOT_ASKED_WITH: [&str; 6] =
     ["Authorization", "Cookie", "Range", "If-None-Match", "If-Modified-Since", "If-Range"];
 
+/// A sibling sent no head: it can't be reached, or takes too long.
+struct Unsent;
+
 impl Fetch {
     /// Whether neighbours may know this request's response and be told of it. Not for https: a neighbour in clear text must not see such
     /// URLs, and none could prove that its copy is the origin's.
@@ -66,14 +69,16 @@ impl Fetch {
         let healths = &self.env.common.neighbour_healths;
         let found = self.env.upstreams.ask_neighbours(healths, &question).await;
         let way = match found {
-            NeighbourFound::Hit(place) if place < siblings.len() => {
-                if let Some(answer) = self.ask_sibling((place, &siblings[place]), (&url, fields)).await {
-                    return Ok(answer);
+            NeighbourFound::Hit(place, address) if place < siblings.len() => {
+                match self.ask_sibling((place, &siblings[place]), (&url, fields)).await {
+                    Ok(Some(answer)) => return Ok(answer),
+                    Ok(None) => {}
+                    Err(Unsent) => healths.failed(address, clock::instant().into()),
                 }
                 healths.counts.false_hits.fetch_add(1, Ordering::Relaxed);
                 Way::Configured
             }
-            NeighbourFound::Hit(place) | NeighbourFound::Miss(place) => {
+            NeighbourFound::Hit(place, _) | NeighbourFound::Miss(place) => {
                 first(place - siblings.len(), config.forward_parents.parents.len())
             }
             NeighbourFound::Nobody => Way::Configured,
@@ -100,13 +105,13 @@ impl Fetch {
             || self.env.upstreams.leads_to_open(&url.host, url.port, &reach).await
     }
 
-    /// The response as a sibling has stored it; `None` where it does not give it.
+    /// The response as a sibling has stored it; `None` where it has not.
     async fn ask_sibling(
         &self,
         (place, sibling): (usize, &Sibling),
         (url, fields): (&str, &Fields),
-    ) -> Option<OriginAnswer> {
-        let peer = Peer::Sibling(u8::try_from(place + 1).ok()?);
+    ) -> Result<Option<OriginAnswer>, Unsent> {
+        let peer = Peer::Sibling(u8::try_from(place + 1).map_err(|_| Unsent)?);
         let mut fields = fields.clone();
         fields.set("Cache-Control", "only-if-cached");
         let on = |event| match event {
@@ -132,16 +137,16 @@ impl Fetch {
         let called = timeout(HEAD_WITHIN, self.env.upstreams.call(&mut call)).await;
         let OriginResponse { head, body, requested, .. } = called
             .inspect_err(|_| tracing::debug!(sibling = sibling.name, url, "a sibling sent no head in time"))
-            .ok()?
+            .map_err(|_| Unsent)?
             .inspect_err(|fault| tracing::debug!(sibling = sibling.name, url, %fault, "a sibling failed"))
-            .ok()?;
+            .map_err(|_| Unsent)?;
         let now = clock::instant();
         self.notes.answered(now, head.status);
         if !OF_ORIGIN.contains(&head.status) {
-            return None;
+            return Ok(None);
         }
         let times = Times { requested: self.env.stamp_at(requested.into_std()), received: self.env.stamp_at(now) };
-        Some(OriginAnswer { head, times, body, peer, followed_to: None })
+        Ok(Some(OriginAnswer { head, times, body, peer, followed_to: None }))
     }
 }
 

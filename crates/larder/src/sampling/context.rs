@@ -7,7 +7,7 @@ use larder_wire::Fields;
 /// Whether the sender of a `traceparent` records its trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flag {
-    /// It does.
+    /// The sender records it.
     Sampled,
     /// The sender does not record it, or is not known to.
     NotSampled,

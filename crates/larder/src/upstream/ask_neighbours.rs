@@ -46,8 +46,8 @@ pub struct AskedNeighbour<'a> {
 /// The result of a question: places among [`NeighbourQuestion::neighbours`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeighbourFound {
-    /// This one has the response.
-    Hit(usize),
+    /// This one has the response, by the answer that came from this address.
+    Hit(usize, SocketAddr),
     /// None has it. This parent, which fetches it, was the first one to say so.
     Miss(usize),
     /// None has it, and no parent has answered.
@@ -119,7 +119,7 @@ impl Upstreams {
             match said {
                 Said::Hit => {
                     add(&healths.counts.hits);
-                    return NeighbourFound::Hit(answered.place);
+                    return NeighbourFound::Hit(answered.place, answered.address);
                 }
                 Said::Miss => {
                     add(&healths.counts.misses);

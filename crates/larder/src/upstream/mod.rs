@@ -340,6 +340,8 @@ impl Upstreams {
         now: Instant,
         (asked_by, on): ((Option<Client>, Priority), &dyn Fn(CallEvent)),
     ) -> Result<Connection, UpstreamFault> {
+        let led = parents::by_carp(url, reach);
+        let reach = led.as_ref().unwrap_or(reach);
         let parents = parents::of(&url.host, reach);
         let origin = match parents {
             None => self.shared.pool.origin((url, tls_name), now),
@@ -508,6 +510,9 @@ impl Upstreams {
 
     /// Plain TCP to any host and port, for a CONNECT: the same name lookup and race, and no limit per origin.
     pub async fn tunnel(&self, host: &Host, port: u16, reach: &Reach) -> Result<Wire, UpstreamFault> {
+        let url = Url { scheme: Scheme::Https, host: host.clone(), port, path: "/".into() };
+        let led = parents::by_carp(&url, reach);
+        let reach = led.as_ref().unwrap_or(reach);
         match parents::of(host, reach) {
             Some(parents) => parents::open_plain(&self.shared, (host, port), &parents, reach).await,
             None => connect::open_plain(&self.shared.dns, &self.shared.settings, host, port, reach).await,

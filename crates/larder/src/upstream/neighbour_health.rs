@@ -74,6 +74,13 @@ impl NeighbourHealths {
         }
     }
 
+    /// A neighbour that says it has a response does not send it: it is left alone for a while, as one that is silent.
+    pub fn failed(&self, neighbour: SocketAddr, now: Instant) {
+        if let Some(health) = self.states.lock().get_mut(&neighbour) {
+            health.failed(now);
+        }
+    }
+
     pub(super) fn was_silent(&self, neighbour: SocketAddr, waited: Duration, now: Instant) {
         if let Some(health) = self.states.lock().get_mut(&neighbour) {
             health.was_silent(waited, now);
@@ -104,9 +111,18 @@ impl Health {
         self.round_trip = self.round_trip.map(|usual| ((usual + waited * 2) / 2).min(PAUSE.0));
         self.silent = self.silent.saturating_add(1);
         if self.silent >= SILENT_MAX {
-            self.pause = if self.pause.is_zero() { PAUSE.0 } else { (self.pause * 2).min(PAUSE.1) };
-            self.asked_after = Some(now + self.pause);
+            self.is_left_alone(now);
         }
+    }
+
+    fn failed(&mut self, now: Instant) {
+        self.silent = SILENT_MAX;
+        self.is_left_alone(now);
+    }
+
+    fn is_left_alone(&mut self, now: Instant) {
+        self.pause = if self.pause.is_zero() { PAUSE.0 } else { (self.pause * 2).min(PAUSE.1) };
+        self.asked_after = Some(now + self.pause);
     }
 }
 
@@ -132,6 +148,18 @@ mod tests {
         }
         assert!(late < SILENT_MAX, "{late}");
         assert!(health.may_ask(now).is_some());
+    }
+
+    #[test]
+    fn a_neighbour_that_answers_and_sends_nothing_is_asked_seldom_too() {
+        let (mut health, now) = (Health::default(), Instant::now());
+        for later in 0..3 {
+            let now = now + PAUSE.0 * later;
+            assert!(health.may_ask(now).is_some(), "{later}");
+            health.answered(MS);
+            health.failed(now);
+            assert_eq!(health.may_ask(now + PAUSE.0 - MS), None, "{later}");
+        }
     }
 
     #[test]

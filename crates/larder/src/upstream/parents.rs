@@ -19,7 +19,7 @@ use tokio::time::timeout;
 pub(super) fn of(host: &Host, reach: &Reach) -> Option<Parents> {
     let Reach::Asked { config, way, .. } = reach else { return None };
     let forward = &config.forward_parents;
-    if forward.parents.is_empty() || *way == Way::Direct {
+    if forward.parents.is_empty() {
         return None;
     }
     let all = Arc::clone(&forward.parents);
@@ -28,6 +28,23 @@ pub(super) fn of(host: &Host, reach: &Reach) -> Option<Parents> {
         _ if host.is_local() || forward.direct.contains(host) => None,
         _ => Some(Parents { all, order: None }),
     }
+}
+
+/// The way to a URL where parents are chosen by CARP; `None` where the way that is meant stays. What goes through a tunnel has the parent of
+/// its host and port, for the parent sees no more of it.
+pub(super) fn by_carp(url: &Url, reach: &Reach) -> Option<Reach> {
+    let Reach::Asked { config, way: Way::Configured, .. } = reach else { return None };
+    let forward = &config.forward_parents;
+    let carp = forward.carp.as_ref()?;
+    if url.host.is_local() || forward.direct.contains(&url.host) {
+        return None;
+    }
+    let asked = match url.scheme {
+        Scheme::Http => url.to_string(),
+        _ => format!("{}:{}", url.host, url.port),
+    };
+    let order = carp.order(&asked).into_iter().filter_map(|place| u8::try_from(place).ok());
+    Some(reach.clone().by(Way::Parents(order.collect())))
 }
 
 /// The parents for one request, in the order in which they are tried.

@@ -1,7 +1,9 @@
 //! Reads the tables `[[parent]]`, and finds those that the forward proxy names.
 
 use super::Parser;
+use crate::config::forward::ParentsBy;
 use crate::config::parent::{PARENT, Parent, SIBLING, Sibling};
+use larder_balance::Carp;
 use std::sync::Arc;
 use toml::Spanned;
 use toml::de::DeValue;
@@ -71,6 +73,8 @@ impl Parser {
         let forward = &mut self.loaded.config.forward_parents;
         forward.parents = known.into_iter().filter_map(|(_, found)| found).collect();
         forward.are_asked = forward.parents.iter().any(|parent| parent.questions.is_any());
+        let array = || Carp::new(&forward.parents.iter().map(|parent| (&*parent.name, 1)).collect::<Vec<_>>());
+        forward.carp = (forward.by == ParentsBy::Carp).then(array);
         for (name, _) in unknown {
             if self.is_faulty("parent", &name) {
                 continue;

@@ -157,6 +157,35 @@ fn the_second_parent_is_asked_where_the_first_is_away_and_direct_hosts_without_o
     assert_eq!(parent.heads().len(), 1, "{:?}", parent.heads());
 }
 
+/// By CARP each URL has a parent, and those of one that is away go to the next one in the URL's own order.
+#[test]
+fn each_url_has_its_parent_by_carp() {
+    let (parents, folder) = ([0; 2].map(|_| Parent::start(nowhere(), false)), tempfile::tempdir().unwrap());
+    let addresses = [parents[0].address, nowhere(), parents[1].address];
+    let names = ["one", "gone", "three"];
+    let tables: String = names
+        .iter()
+        .zip(addresses)
+        .map(|(name, address)| format!("[[parent]]\nname = \"{name}\"\nurl = \"http://{address}\"\n"))
+        .collect();
+    let text = format!("{tables}[forward]\nparents = {names:?}\nparents_by = \"carp\"\n");
+    let server = stand::server(folder.path(), &text);
+    let carp = larder_balance::Carp::new(&names.map(|name| (name, 1)));
+    let (mut wanted, mut first) = ([0; 2], [0; 3]);
+    for number in 0..30 {
+        let url = format!("http://far{}.example/{number}", number % 4);
+        assert!(stand::get(server.addresses()[0], &url).ends_with(&format!("by the parent: {url}")), "{url}");
+        let order = carp.order(&url);
+        first[order[0]] += 1;
+        let place = order.into_iter().find(|place| *place != 1).unwrap();
+        wanted[place / 2] += 1;
+        let asked = parents[place / 2].heads();
+        assert!(asked.last().unwrap().starts_with(&format!("GET {url} ")), "{url}: {asked:?}");
+    }
+    assert_eq!(parents.each_ref().map(|parent| parent.heads().len()), wanted);
+    assert!(first.iter().all(|count| *count > 0), "all have some: {first:?}");
+}
+
 #[test]
 fn tls_goes_through_a_tunnel_and_the_origin_s_certificate_is_verified() {
     let (folder, certificates) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
