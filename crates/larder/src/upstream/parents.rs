@@ -30,7 +30,7 @@ pub(super) fn of(host: &Host, reach: &Reach) -> Option<Parents> {
     }
 }
 
-/// The way to a URL where parents are chosen by CARP; `None` where the way that is meant stays. What goes through a tunnel has the parent of
+/// The way to a URL where parents are chosen by CARP; `None` where the way that is meant stays. A request that goes through a tunnel has the parent of
 /// its host and port, for the parent sees no more of it.
 pub(super) fn by_carp(url: &Url, reach: &Reach) -> Option<Reach> {
     let Reach::Asked { config, way: Way::Configured, .. } = reach else { return None };

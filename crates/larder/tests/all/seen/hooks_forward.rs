@@ -2,6 +2,7 @@
 
 use super::hooks::{read_head, status};
 use super::reload::{Steered, base};
+use super::schemes;
 use super::schemes::{HERE, secured, tunnel, write_pair};
 use super::stand::{self, WITHIN, body, exchange};
 use larder::config::CertificateFiles;
@@ -430,26 +431,6 @@ pub(super) fn tls_origin(folder: &Path, name: &'static str) -> (SocketAddr, Cert
     (address, root)
 }
 
-/// The status and the body of an answer on a connection that stays.
-fn ask_inside(stream: &mut (impl Read + Write), target: &str, host: &str) -> String {
-    stream.write_all(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes()).unwrap();
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        stream.read_exact(&mut byte).unwrap();
-        head.push(byte[0]);
-    }
-    let head = String::from_utf8(head).unwrap();
-    let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")).unwrap();
-    let mut body = vec![0; length.parse().unwrap()];
-    stream.read_exact(&mut body).unwrap();
-    let hit = if head.contains("; hit") { " hit" } else { "" };
-    match status(&head) {
-        "200" => format!("200 {}{hit}", String::from_utf8(body).unwrap()),
-        other => other.to_owned(),
-    }
-}
-
 const INSIDE: &str = r#"
 import larder
 
@@ -496,18 +477,18 @@ fn inside_an_opened_tunnel_another_hosts_bytes_come_under_its_own_key_and_certif
     };
     let host = format!("localhost:{one}");
     let mut inside = open("localhost", one);
-    assert_eq!(ask_inside(&mut inside, "/strip?utm_source=x&id=1", &host), "200 localhost /strip?id=1");
-    assert_eq!(ask_inside(&mut inside, "/strip?id=1&utm_medium=y", &host), "200 localhost /strip?id=1 hit");
-    assert_eq!(ask_inside(&mut inside, "/a", &host), "200 localhost /a");
-    assert_eq!(ask_inside(&mut inside, &format!("/moved/{other}/a"), &host), "200 127.0.0.1 /a");
-    assert_eq!(ask_inside(&mut inside, "/a", &host), "200 localhost /a hit", "its own bytes, under its own key");
+    assert_eq!(schemes::ask(&mut inside, "/strip?utm_source=x&id=1", &host), "200 localhost /strip?id=1");
+    assert_eq!(schemes::ask(&mut inside, "/strip?id=1&utm_medium=y", &host), "200 localhost /strip?id=1 hit");
+    assert_eq!(schemes::ask(&mut inside, "/a", &host), "200 localhost /a");
+    assert_eq!(schemes::ask(&mut inside, &format!("/moved/{other}/a"), &host), "200 127.0.0.1 /a");
+    assert_eq!(schemes::ask(&mut inside, "/a", &host), "200 localhost /a hit", "its own bytes, under its own key");
     let mut direct = open("127.0.0.1", other);
     let own = format!("127.0.0.1:{other}");
-    assert_eq!(ask_inside(&mut direct, "/a", &own), "200 127.0.0.1 /a hit", "what was fetched is the other's");
+    assert_eq!(schemes::ask(&mut direct, "/a", &own), "200 127.0.0.1 /a hit", "what was fetched is the other's");
     for port in [misnamed, untrusted, clear] {
-        assert_eq!(ask_inside(&mut inside, &format!("/moved/{port}/a"), &host), "502", "{port}");
+        assert_eq!(schemes::ask(&mut inside, &format!("/moved/{port}/a"), &host), "502", "{port}");
     }
-    assert_eq!(ask_inside(&mut inside, &format!("/clear/{clear}"), &host), "500");
+    assert_eq!(schemes::ask(&mut inside, &format!("/clear/{clear}"), &host), "500");
     let failures = proxy.failures();
     assert!(failures.len() == 1 && failures[0].contains("https can't become one for http"), "{failures:?}");
     assert_eq!(CLEAR.load(Ordering::Relaxed), 0, "nothing was asked for in clear text");

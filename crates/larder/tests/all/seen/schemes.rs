@@ -59,7 +59,7 @@ pub(super) fn secured<S: Read + Write>(
 }
 
 /// The status of an answer and its body, or the status alone.
-fn ask(stream: &mut (impl Read + Write), target: &str, host: &str) -> String {
+pub fn ask(stream: &mut (impl Read + Write), target: &str, host: &str) -> String {
     stream.write_all(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes()).unwrap();
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
