@@ -13,6 +13,14 @@ pub fn publish(root: &Path, name: &str, page: &str) -> Result<(), Trouble> {
     Ok(())
 }
 
+/// Writes the picture that a page of that name shows.
+pub fn publish_picture(root: &Path, name: &str, svg: &str) -> Result<(), Trouble> {
+    let file = root.join("docs/results").join(format!("{name}.svg"));
+    std::fs::write(&file, svg).map_err(|error| format!("writing {}: {error}", file.display()))?;
+    println!("written to {}", file.display());
+    Ok(())
+}
+
 fn dated(page: &str, date: &str) -> String {
     let (title, rest) = page.split_once('\n').unwrap_or((page, ""));
     format!("{title}\n\nMeasured on {date}.\n{rest}")

@@ -3,6 +3,8 @@
 //!
 //! Requests are due at fixed times and counted from then, so that a pause counts for all that it holds up.
 
+mod plot;
+
 use crate::crowd::raise_descriptors;
 use crate::http::Connection;
 use crate::lab::{self, Lab};
@@ -49,6 +51,8 @@ const FEW: f64 = 20.0;
 const LOW_EVERY: u64 = 10;
 /// Seconds that are left out of a phase: its queues fill or empty in them.
 const SETTLES: u64 = 10;
+/// Seconds of which the picture shows one p99 of hits.
+const EACH: u64 = 5;
 const STACK_BYTES: usize = 128 * 1024;
 
 /// The bounds: times the quiet p99 of hits, the variation of the replies of a second, and how much one second may say of another.
@@ -126,6 +130,7 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
     print!("{page}");
     if !args.dry {
         results::publish(&root, "overload", &page)?;
+        results::publish_picture(&root, "overload", &picture(&seen))?;
     }
     judge(&seen)
 }
@@ -347,13 +352,41 @@ fn strongest_autocorrelation(values: &[f64]) -> (usize, f64) {
     (2..values.len() / 3).map(at).max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or_default()
 }
 
-/// A line of bars, each the mean of some seconds, from nothing to the largest.
-fn bars(values: &[f64], many: usize) -> String {
-    const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    let each = values.len().div_ceil(many.max(1)).max(1);
-    let means: Vec<f64> = values.chunks(each).map(mean).collect();
-    let most = means.iter().copied().fold(1.0, f64::max);
-    means.iter().map(|mean| BARS[((mean / most * 8.0).round() as usize).min(8)]).collect()
+/// Answered misses and the p99 of hits through all phases.
+fn picture(seen: &Seen) -> String {
+    let ends = seen.phases.begins(NAMES.len()).as_secs();
+    let mut answered = vec![0.0; usize::try_from(ends).unwrap_or(0)];
+    let mut hits = vec![Vec::new(); usize::try_from(ends / EACH + 1).unwrap_or(1)];
+    for sample in seen.samples.iter().filter(|sample| sample.status == 200) {
+        let ended = usize::try_from((sample.due + sample.took).as_secs()).unwrap_or(usize::MAX);
+        match (sample.sort, answered.get_mut(ended)) {
+            (Sort::Hit, _) => {
+                let part = usize::try_from(sample.due.as_secs() / EACH).unwrap_or(usize::MAX);
+                hits.get_mut(part).into_iter().for_each(|times| times.push(sample.took));
+            }
+            (_, Some(second)) => *second += 1.0,
+            // Answered behind the end.
+            (_, None) => {}
+        }
+    }
+    let p99 = |times: &mut Vec<Duration>| {
+        times.sort_unstable();
+        times.get(times.len() * 99 / 100).map(|took| took.as_secs_f64() * 1e3)
+    };
+    let hits =
+        hits.iter_mut().enumerate().filter_map(|(part, times)| Some(((part as f64 + 0.5) * EACH as f64, p99(times)?)));
+    let answered = answered.iter().enumerate().map(|(second, many)| (second as f64, *many));
+    let panels = [
+        plot::Panel { title: "Misses answered, requests/s".to_owned(), points: answered.collect() },
+        plot::Panel { title: format!("p99 of hits in {EACH} s, ms"), points: hits.collect() },
+    ];
+    let bands: Vec<plot::Band> = (0..NAMES.len())
+        .map(|phase| {
+            let [from, to] = [phase, phase + 1].map(|phase| seen.phases.begins(phase).as_secs_f64());
+            plot::Band { name: NAMES[phase], from, to }
+        })
+        .collect();
+    plot::svg(&panels, &bands)
 }
 
 fn page(args: &Args, version: &str, seen: &Seen) -> String {
@@ -390,18 +423,16 @@ fn page(args: &Args, version: &str, seen: &Seen) -> String {
     let (lag, correlation) = strongest_autocorrelation(&seconds);
     let least = seconds.iter().copied().fold(f64::INFINITY, f64::min);
     let most = seconds.iter().copied().fold(0.0, f64::max);
-    let each = seconds.len().div_ceil(100).max(1);
     let _ = write!(
         out,
         "\nMisses answered in each of {} seconds of the overload: {:.1} in the mean, {least} to {most}; coefficient of variation {:.3}; the strongest autocorrelation is {correlation:.2}, \
          {lag} s apart (chance: {:.2}). An origin that fell over and came back would show as a correlation near 1 at its period.\n\n\
-         ```\n{}\n```\n\nEach bar is the mean of {each} s, from 0 to the largest.\n\n\
+         ![misses answered and the p99 of hits through the phases](overload.svg)\n\n\
          The p99 of hits is {:.2} × that of the quiet phase. Answers other than 200 and 503, and 503 without `Retry-After`: {}.\n",
         seconds.len(),
         mean(&seconds),
         variation(&seconds),
         2.0 / (seconds.len() as f64).sqrt(),
-        bars(&seconds, 100),
         ratio(seen),
         seen.wrong(),
     );
@@ -469,10 +500,5 @@ mod tests {
         assert_eq!(at(100), Some(10.0));
         assert_eq!(at(130), Some(11.0));
         assert_eq!((at(3_100), at(3_200)), (Some(110.0), None));
-    }
-
-    #[test]
-    fn bars_are_means() {
-        assert_eq!(bars(&[0.0, 0.0, 8.0, 8.0, 2.0, 6.0], 3), " █▄");
     }
 }
