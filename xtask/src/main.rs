@@ -13,6 +13,7 @@ mod crowd;
 mod endure;
 mod fuzz;
 mod http;
+mod icap_echo;
 mod lab;
 mod law;
 mod load;

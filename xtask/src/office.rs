@@ -1,6 +1,7 @@
 //! The proxy of an office: a hundred users who log in, a group with rules of its own, a list, a limit of bandwidth, a helper and an ICAP
 //! service in one configuration, played by the referee's workload `office`; beside it the same load without any of these.
 
+use crate::icap_echo::{self, Echo};
 use crate::lab::{self, Lab};
 use crate::processes::Cpu;
 use crate::results;
@@ -40,7 +41,6 @@ const USERS: u32 = 100;
 const NAMES: u32 = 100_000;
 /// The helper of Squid's package that permits users by their addresses.
 const HELPER: &str = "/usr/lib/squid/ext_file_userip_acl";
-const MODULES: &str = "/usr/lib/x86_64-linux-gnu/c_icap";
 /// Bytes per second that each trainee gets of videos.
 const VIDEO_RATE: u32 = 1_000_000;
 
@@ -57,7 +57,7 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
         }
     };
     let has_helper = Path::new(HELPER).exists();
-    let has_icap = shell::find_program("c-icap").is_some() && Path::new(MODULES).join("srv_echo.so").exists();
+    let has_icap = icap_echo::is_installed();
     for (has, what) in [(has_helper, HELPER), (has_icap, "c-icap with its echo")] {
         if !has {
             println!("left out: {what} is not installed");
@@ -195,17 +195,8 @@ fn people_and_rules(lab: &Lab, has_helper: bool) -> Result<String, Trouble> {
 
 /// Starts c-icap, whose echo looks at each request. It would give answers back as changed ones, which have no tag then.
 fn icap(lab: &mut Lab) -> Result<String, Trouble> {
-    let port = lab::free_port()?;
-    let here = lab.path().display().to_string();
-    let conf = format!(
-        "PidFile {here}/c-icap.pid\nCommandsSocket {here}/c-icap.ctl\nTimeout 30\nMaxKeepAliveRequests 100000\nKeepAliveTimeout 600\n\
-         StartServers 1\nMaxServers 2\nMinSpareThreads 10\nMaxSpareThreads 40\nThreadsPerChild 40\nPort 127.0.0.1:{port}\n\
-         TmpDir {here}\nModulesDir {MODULES}\nServicesDir {MODULES}\nTemplateDir /usr/share/c_icap/templates/\n\
-         LoadMagicFile /etc/c-icap/c-icap.magic\nServerLog {here}/icap-server.log\nAccessLog {here}/icap-access.log\nService echo srv_echo.so\n"
-    );
-    let conf = lab.write("c-icap.conf", conf)?;
-    lab.start("c-icap", Command::new("c-icap").args(["-N", "-f"]).arg(conf), port)?;
-    Ok(format!("[[icap]]\nname = \"echo\"\nurls = [\"icap://127.0.0.1:{port}/echo\"]\nstage = \"reqmod\"\n"))
+    let url = Echo::start(lab)?.url();
+    Ok(format!("[[icap]]\nname = \"echo\"\nurls = [\"{url}\"]\nstage = \"reqmod\"\n"))
 }
 
 /// Reads the figures of all logged phases.

@@ -87,6 +87,16 @@ pub fn count_of_tree(root: u32) -> Result<usize, Trouble> {
     Ok(tree(&processes()?, root).len())
 }
 
+/// Ends a process and all below it by SIGKILL.
+pub fn kill_tree(root: u32) -> Result<(), Trouble> {
+    let all = tree(&processes()?, root);
+    for id in all.iter().filter_map(|id| i32::try_from(*id).ok()).filter_map(rustix::process::Pid::from_raw) {
+        // One that has ended meanwhile is no trouble.
+        rustix::process::kill_process(id, rustix::process::Signal::KILL).ok();
+    }
+    Ok(())
+}
+
 /// Memory of a process and all below it now, each by itself, in kB; shared memory counts for each.
 pub fn resident_kb_of_tree(root: u32) -> Result<u64, Trouble> {
     sum_of_tree(root, "status", "VmRSS:")

@@ -5,6 +5,7 @@
 //! The figure to compare is the server's CPU time per request: requests per second measure the load
 //! generator as soon as the server is faster, and a shared machine moves them more than CPU time.
 
+mod blocked;
 mod cells;
 mod curves;
 mod disk;
@@ -14,6 +15,7 @@ mod features;
 mod field;
 mod generators;
 mod generators_page;
+mod icap;
 mod overheard;
 mod profile;
 mod proof;
@@ -83,6 +85,10 @@ enum What {
     Disk,
     /// Hooks of each stage, remembered decisions and pages of scripts, with the CPU time of their processes.
     Scripts,
+    /// Refusals by a list of a million names and hits of 16 KB: Larder and Squid, with lists of their own and with squidGuard.
+    Blocked,
+    /// Bodies of 1 MB through an ICAP service and without, and a service that is killed under load.
+    Icap,
 }
 
 impl What {
@@ -98,6 +104,8 @@ impl What {
             What::Generators => "generators",
             What::Disk => "disk",
             What::Scripts => "scripts",
+            What::Blocked => "blocked",
+            What::Icap => "icap",
         }
     }
 }
@@ -143,6 +151,8 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
         What::Features => draw(args, &root, FEATURE_ROUNDS, features::play),
         What::Workers => draw(args, &root, FEATURE_ROUNDS, workers::play),
         What::Profile => draw(args, &root, CURVE_ROUNDS, profile::play),
+        What::Blocked => draw(args, &root, ROUNDS, blocked::play),
+        What::Icap => draw(args, &root, ROUNDS, icap::play),
         What::Generators => compare_generators(args, &root),
         What::Scripts => measure_scripts(args, &root),
         What::Peers => fill_the_table(args, &args.cells, None, &root),

@@ -54,6 +54,10 @@ fn ask_twice(load: &Load, lab: &Lab) -> Result<(Answer, Answer), Trouble> {
             flags.extend(["-x".to_owned(), base.to_owned()]);
             url.clone()
         }
+        Script::Blocked(count) => {
+            flags.extend(["-x".to_owned(), base.to_owned()]);
+            format!("http://blocked{}.example/page", count / 2)
+        }
         Script::Zipf(folder, count, hosts) => {
             let object = count / 2;
             flags.extend(["-H".to_owned(), format!("Host: h{}.test", object % hosts)]);

@@ -41,6 +41,8 @@ pub enum Script {
     Unique,
     /// In absolute form, for a forward proxy: the address and its authority.
     Forward(String, String),
+    /// So many names that are blocked, of a forward proxy.
+    Blocked(u64),
     /// Numbered objects below a folder, each as likely as the others.
     Uniform(&'static str, u64),
     /// Numbered objects one after the other, from this one on, of so many.
@@ -220,6 +222,7 @@ impl Script {
             Script::Pipeline(_) => Some(("pipeline.lua", include_str!("../../load/pipeline.lua"))),
             Script::Unique => Some(("unique.lua", include_str!("../../load/unique.lua"))),
             Script::Forward(..) => Some(("forward.lua", include_str!("../../load/forward.lua"))),
+            Script::Blocked(_) => Some(("blocked.lua", include_str!("../../load/blocked.lua"))),
             Script::Uniform(..) => Some(("uniform.lua", include_str!("../../load/uniform.lua"))),
             Script::Sequence(..) => Some(("sequence.lua", include_str!("../../load/sequence.lua"))),
             Script::Zipf(..) => Some(("zipf.lua", include_str!("../../load/zipf.lua"))),
@@ -232,6 +235,7 @@ impl Script {
             Script::Pipeline(depth) => vec![depth.to_string()],
             Script::Unique => vec![seed.to_string()],
             Script::Forward(url, authority) => vec![url.clone(), authority.clone()],
+            Script::Blocked(count) => vec![count.to_string(), seed.to_string()],
             Script::Uniform(folder, count) => vec![(*folder).to_owned(), count.to_string(), seed.to_string()],
             Script::Sequence(folder, first, count) => vec![(*folder).to_owned(), first.to_string(), count.to_string()],
             Script::Zipf(folder, count, hosts) => {

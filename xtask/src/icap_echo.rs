@@ -1,0 +1,48 @@
+//! c-icap with its echo service, as the package has them: a service that changes nothing.
+
+use crate::lab::{self, Lab};
+use crate::shell::{self, Trouble};
+use std::path::Path;
+use std::process::Command;
+
+const MODULES: &str = "/usr/lib/x86_64-linux-gnu/c_icap";
+
+/// Whether it is installed.
+pub fn is_installed() -> bool {
+    shell::find_program("c-icap").is_some() && Path::new(MODULES).join("srv_echo.so").exists()
+}
+
+/// One that runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Echo {
+    /// Where it listens on 127.0.0.1.
+    pub port: u16,
+    /// Its first process.
+    pub id: u32,
+}
+
+impl Echo {
+    /// Starts it on a free port.
+    pub fn start(lab: &mut Lab) -> Result<Echo, Trouble> {
+        Echo::start_at(lab, lab::free_port()?)
+    }
+
+    /// Starts it on this port; one that had it is gone.
+    pub fn start_at(lab: &mut Lab, port: u16) -> Result<Echo, Trouble> {
+        let here = lab.path().display().to_string();
+        let conf = format!(
+            "PidFile {here}/c-icap.pid\nCommandsSocket {here}/c-icap.ctl\nTimeout 30\nMaxKeepAliveRequests 100000\nKeepAliveTimeout 600\n\
+             StartServers 1\nMaxServers 2\nMinSpareThreads 10\nMaxSpareThreads 40\nThreadsPerChild 40\nPort 127.0.0.1:{port}\n\
+             TmpDir {here}\nModulesDir {MODULES}\nServicesDir {MODULES}\nTemplateDir /usr/share/c_icap/templates/\n\
+             LoadMagicFile /etc/c-icap/c-icap.magic\nServerLog {here}/icap-server.log\nAccessLog {here}/icap-access.log\nService echo srv_echo.so\n"
+        );
+        let conf = lab.write("c-icap.conf", conf)?;
+        let id = lab.start("c-icap", Command::new("c-icap").args(["-N", "-f"]).arg(conf), port)?;
+        Ok(Echo { port, id })
+    }
+
+    /// Where it is asked.
+    pub fn url(self) -> String {
+        format!("icap://127.0.0.1:{}/echo", self.port)
+    }
+}
