@@ -19,6 +19,7 @@ mod icap;
 mod overheard;
 mod profile;
 mod proof;
+mod reload;
 mod report;
 mod script_peers;
 mod scripts;
@@ -89,6 +90,8 @@ enum What {
     Blocked,
     /// Bodies of 1 MB through an ICAP service and without, and a service that is killed under load.
     Icap,
+    /// Hits while rules and a list of millions of names are read anew.
+    Reload,
 }
 
 impl What {
@@ -106,6 +109,7 @@ impl What {
             What::Scripts => "scripts",
             What::Blocked => "blocked",
             What::Icap => "icap",
+            What::Reload => "reload",
         }
     }
 }
@@ -152,6 +156,7 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
         What::Workers => draw(args, &root, FEATURE_ROUNDS, workers::play),
         What::Profile => draw(args, &root, CURVE_ROUNDS, profile::play),
         What::Blocked => draw(args, &root, ROUNDS, blocked::play),
+        What::Reload => draw(args, &root, 1, reload::play),
         What::Icap => draw(args, &root, ROUNDS, icap::play),
         What::Generators => compare_generators(args, &root),
         What::Scripts => measure_scripts(args, &root),
