@@ -9,6 +9,8 @@ use std::net::IpAddr;
 pub struct Line<'a> {
     /// The client, where the line has an address.
     pub client: Option<IpAddr>,
+    /// The user who had logged in.
+    pub user: Option<Cow<'a, str>>,
     /// The method.
     pub method: Cow<'a, str>,
     /// A URL, or a path for a host that the line does not name.
@@ -41,20 +43,46 @@ fn squid(line: &str) -> Option<Line<'_>> {
     let bytes = words.next()?.parse().ok()?;
     let (method, target) = (words.next()?, words.next()?);
     let status = status.parse().ok()?;
-    Some(Line { client, method: method.into(), target: target.into(), host: None, status, bytes, not_stored: false })
+    let user = words.next().and_then(user);
+    Some(Line {
+        client,
+        user,
+        method: method.into(),
+        target: target.into(),
+        host: None,
+        status,
+        bytes,
+        not_stored: false,
+    })
+}
+
+/// A name, where there is one.
+fn user(text: &str) -> Option<Cow<'_, str>> {
+    (!matches!(text, "-" | "")).then(|| text.into())
 }
 
 /// `client ident user [date] "METHOD target version" status bytes …`.
 fn combined(line: &str) -> Option<Line<'_>> {
     let client = line.split(' ').next()?.parse().ok();
-    let (_, rest) = line.split_once("] \"")?;
+    let (before, rest) = line.split_once("] \"")?;
+    // A name may have blanks.
+    let user = before.rsplit_once(" [").and_then(|(before, _)| before.splitn(3, ' ').nth(2)).and_then(user);
     let (request, rest) = split_quoted(rest)?;
     let mut numbers = rest.trim_start().split(' ');
     let status = numbers.next()?.parse().ok()?;
     let bytes = numbers.next()?.parse().unwrap_or(0);
     let (method, rest) = request.split_once(' ')?;
     let target = rest.rsplit_once(' ').map_or(rest, |(target, _)| target);
-    Some(Line { client, method: method.into(), target: target.into(), host: None, status, bytes, not_stored: false })
+    Some(Line {
+        client,
+        user,
+        method: method.into(),
+        target: target.into(),
+        host: None,
+        status,
+        bytes,
+        not_stored: false,
+    })
 }
 
 /// The text before the next quotation mark that is not escaped.
@@ -75,6 +103,8 @@ fn split_quoted(text: &str) -> Option<(&str, &str)> {
 struct Json<'a> {
     #[serde(borrow, alias = "remote_addr", alias = "remote_ip", alias = "client_ip")]
     client: Option<Cow<'a, str>>,
+    #[serde(borrow, default, alias = "remote_user")]
+    user: Option<Cow<'a, str>>,
     #[serde(borrow, alias = "request_method")]
     method: Cow<'a, str>,
     #[serde(borrow, alias = "request_uri", alias = "uri", alias = "path")]
@@ -109,6 +139,7 @@ fn json(line: &str) -> Option<Line<'_>> {
     let json: Json<'_> = serde_json::from_str(line).ok()?;
     Some(Line {
         client: json.client.and_then(|client| client.parse().ok()),
+        user: json.user.filter(|name| !matches!(&**name, "-" | "")),
         method: json.method,
         target: json.url,
         host: json.host,
@@ -126,6 +157,7 @@ mod tests {
     fn the_formats_that_people_have_are_read() {
         let wanted = Line {
             client: Some("10.0.0.1".parse().unwrap()),
+            user: None,
             method: "GET".into(),
             target: "http://a.example/x?y".into(),
             host: None,
@@ -143,6 +175,21 @@ mod tests {
         }
         let path = parse("10.0.0.1 - me [x] \"HEAD /a\\\"b HTTP/1.1\" 304 - \"-\" \"-\"").unwrap();
         assert_eq!((&*path.target, path.bytes, path.status), ("/a\\\"b", 0, 304));
+    }
+
+    #[test]
+    fn the_user_is_read_from_each_format() {
+        for (line, wanted) in [
+            ("784111777.123 5 10.0.0.1 TCP_MISS/200 1 GET http://a.example/ ann HIER_NONE/- -", Some("ann")),
+            ("784111777.123 5 10.0.0.1 TCP_MISS/200 1 GET http://a.example/", None),
+            ("10.0.0.1 - ann [x] \"GET /a HTTP/1.1\" 200 1", Some("ann")),
+            ("10.0.0.1 - ann b [x] \"GET /a HTTP/1.1\" 200 1", Some("ann b")),
+            ("10.0.0.1 - - [x] \"GET /a] \\\"b HTTP/1.1\" 200 1", None),
+            ("{\"user\":\"ann\",\"method\":\"GET\",\"url\":\"/a\",\"status\":200}", Some("ann")),
+            ("{\"remote_user\":\"\",\"method\":\"GET\",\"url\":\"/a\",\"status\":200}", None),
+        ] {
+            assert_eq!(parse(line).unwrap().user.as_deref(), wanted, "{line}");
+        }
     }
 
     #[test]

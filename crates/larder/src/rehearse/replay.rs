@@ -9,6 +9,7 @@ use super::line::{self, Line};
 use crate::config::{Config, Mirroring};
 use crate::lines::{self, NextLine};
 use crate::lists::{self, ListSet};
+use crate::people::{self, User};
 use crate::reach::OwnAddresses;
 use crate::rules::{FoundFacts, Scene, Verdict};
 use larder_cache::evict::{Evict, Evictable, EvictionMark, S3Fifo};
@@ -37,6 +38,9 @@ const EXCERPT_CHARS: usize = 60;
 /// The first bytes of what gzip and zstd have compressed, and the program that undoes it.
 const COMPRESSED: [(&[u8], &str); 2] = [(b"\x1f\x8b", "zcat"), (b"\x28\xb5\x2f\xfd", "zstdcat")];
 
+/// Users that are remembered; others are looked up for each of their lines.
+const PEOPLE_MAX: usize = 100_000;
+
 /// Lines longer than this are not read.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
@@ -45,6 +49,7 @@ pub struct Side<'a> {
     config: &'a Config,
     own: OwnAddresses,
     lists: ListSet,
+    people: HashMap<String, Vec<Arc<User>>>,
     evict: S3Fifo<Item>,
     items: HashMap<u64, Arc<Item>>,
     memory_bytes: u64,
@@ -94,6 +99,7 @@ impl<'a> Side<'a> {
             config,
             own: OwnAddresses::of(config),
             lists: lists::for_rehearsal(config).0,
+            people: HashMap::new(),
             evict: S3Fifo::new(),
             items: HashMap::new(),
             memory_bytes: config.memory_bytes + config.disk_bytes.unwrap_or(0),
@@ -110,6 +116,10 @@ impl<'a> Side<'a> {
 
     fn play(&mut self, line: &Line<'_>, request: &RequestHead, client: IpAddr) -> Fate {
         let found = FoundFacts::default();
+        let supposed = match &line.user {
+            Some(user) => self.people_named(user),
+            None => Vec::new(),
+        };
         // A configuration has a listener always, by its defaults.
         let Some(listen) = self.config.listens.first() else {
             return Fate { verdict: "no listener", key: 0, origin: None, hit: false };
@@ -125,6 +135,7 @@ impl<'a> Side<'a> {
             },
             via_name: "",
             lists: Some(&self.lists),
+            supposed: &supposed,
             ..Scene::at(listen, (self.config, &self.own, &found))
         };
         let verdict = scene.judge(request);
@@ -153,6 +164,19 @@ impl<'a> Side<'a> {
         };
         *self.verdicts.entry(fate.verdict).or_default() += 1;
         fate
+    }
+
+    /// The user of a line as each login knows them; nobody where there is no login, or where its file of groups can't be read, which the
+    /// check of the configuration says.
+    fn people_named(&mut self, name: &str) -> Vec<Arc<User>> {
+        if let Some(known) = self.people.get(name) {
+            return known.clone();
+        }
+        let supposed = people::suppose(self.config, name, &[]).unwrap_or_default();
+        if self.people.len() < PEOPLE_MAX {
+            self.people.insert(name.to_owned(), supposed.clone());
+        }
+        supposed
     }
 
     fn look_up(&mut self, line: &Line<'_>, request: &RequestHead, id: u64) -> bool {

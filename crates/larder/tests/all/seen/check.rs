@@ -325,6 +325,24 @@ fn a_replay_finds_the_changes_that_were_made() {
 }
 
 #[test]
+fn a_replay_is_judged_for_the_users_of_its_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let groups = folder.path().join("groups");
+    std::fs::write(&groups, "admins: root\n").unwrap();
+    let before = loaded(&PEOPLE.replace("GROUPS", groups.to_str().unwrap()));
+    let more = folder.path().join("more");
+    std::fs::write(&more, "admins: root ann\n").unwrap();
+    let after = loaded(&PEOPLE.replace("GROUPS", more.to_str().unwrap()));
+    let log: String = ["root", "ann", "eve", "-"]
+        .map(|user| format!("1.5 5 10.0.0.1 TCP_MISS/200 10 GET http://a.example/admin/x {user} HIER_NONE/- -\n"))
+        .concat();
+    let compared = play(&log, &before, &after);
+    assert_eq!((compared.lines, compared.differing("verdict")), (4, 1), "{compared}");
+    let text = compared.to_string();
+    assert!(text.contains("forward 1, rule 3") && text.contains("forward 2, rule 2"), "{text}");
+}
+
+#[test]
 fn a_smaller_store_hits_less() {
     let (large, small) = (loaded("memory = \"64MB\""), loaded("memory = \"1MB\""));
     // Every object comes again after all others.
