@@ -23,6 +23,7 @@ pub mod etag;
 pub mod fault;
 pub mod fields;
 pub mod framing;
+pub mod h2;
 pub mod head;
 pub mod hop;
 pub mod htcp;
