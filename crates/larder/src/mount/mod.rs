@@ -399,6 +399,11 @@ impl Process {
         !self.is_hung.load(Ordering::Relaxed) && self.under_way() < self.requests_max
     }
 
+    /// It serves one request at a time, in the order in which they were sent.
+    pub fn serves_one_at_a_time(&self) -> bool {
+        self.turns.is_some()
+    }
+
     /// Whether it may get a request that waits behind those that it has.
     fn has_turn(&self, now: Instant) -> bool {
         !self.is_hung.load(Ordering::Relaxed)

@@ -200,7 +200,9 @@ async fn ask_in_turn(
         Err(_) => return Ok(None),
     };
     answered.map(Some).map_err(|fault| match fault.kind {
-        UpstreamFaultKind::Reset if fault.retry == Retry::No => UpstreamFault { retry: Retry::IfIdempotent, ..fault },
+        UpstreamFaultKind::Reset if fault.retry == Retry::No && !turn.has_come() => {
+            UpstreamFault { retry: Retry::IfIdempotent, ..fault }
+        }
         _ => fault,
     })
 }

@@ -157,8 +157,10 @@ impl Link {
     /// Whether a request may be sent again whose connection broke before a byte of its answer. A Unix socket that is closed with
     /// unread bytes in it tells that by a reset, and takes no further ones; one whose bytes were read ends.
     pub fn retry_after(&self, error: &io::Error) -> Retry {
-        match error.kind() {
-            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe if self.is_of_process() => Retry::Unread,
+        match (error.kind(), &*self.wire.borrow()) {
+            (io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe, Wire::Mount(_)) => Retry::Unread,
+            // It was reading no other request than this one, and the next process would most likely end by it too.
+            (_, Wire::Mount(stream)) if stream.process().serves_one_at_a_time() => Retry::No,
             _ if self.reused => Retry::IfIdempotent,
             _ => Retry::No,
         }

@@ -334,7 +334,7 @@ fn a_replay_is_judged_for_the_users_of_its_lines() {
     std::fs::write(&more, "admins: root ann\n").unwrap();
     let after = loaded(&PEOPLE.replace("GROUPS", more.to_str().unwrap()));
     let log: String = ["root", "ann", "eve", "-"]
-        .map(|user| format!("1.5 5 10.0.0.1 TCP_MISS/200 10 GET http://a.example/admin/x {user} HIER_NONE/- -\n"))
+        .map(|user| format!("1.5 5 127.0.0.1 TCP_MISS/200 10 GET http://a.example/admin/x {user} HIER_NONE/- -\n"))
         .concat();
     let compared = play(&log, &before, &after);
     assert_eq!((compared.lines, compared.differing("verdict")), (4, 1), "{compared}");

@@ -200,6 +200,24 @@ fn a_process_that_ends_is_replaced() {
 }
 
 #[test]
+fn a_request_that_ends_its_process_does_not_end_the_next_one_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let (steered, proxy) = started(folder.path(), "processes = 2\n");
+    let mounts = steered.server.shared().nursery.mounts();
+    let processes = || -> Vec<u32> { mounts.all()[0].processes().iter().map(|process| process.pid).collect() };
+    wait_for("two processes serve", || processes().len() == 2);
+    // The connections to both are kept: a request on one of them that ends may be sent again where it was not read.
+    for _ in 0..20 {
+        assert_eq!(status(&get(proxy, "/")), "200");
+    }
+    let before = processes();
+    assert_eq!(status(&get(proxy, "/exit")), "502");
+    wait_for("two processes serve again", || processes().len() == 2 && processes() != before);
+    let left = processes().iter().filter(|pid| before.contains(pid)).count();
+    assert_eq!(left, 1, "{before:?}, then {:?}", processes());
+}
+
+#[test]
 fn changed_files_are_taken_up_all_or_nothing_and_no_request_fails() {
     let folder = tempfile::tempdir().unwrap();
     let (steered, proxy) = started(folder.path(), "reload = \"on-change\"\n");
