@@ -4,8 +4,12 @@ use crate::lab::{self, Lab};
 use crate::shell::{self, Trouble};
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 const MODULES: &str = "/usr/lib/x86_64-linux-gnu/c_icap";
+
+/// The longest that a port is waited for.
+const AGAIN_WITHIN: Duration = Duration::from_secs(90);
 
 /// Whether it is installed.
 pub fn is_installed() -> bool {
@@ -27,8 +31,7 @@ impl Echo {
         Echo::start_at(lab, lab::free_port()?)
     }
 
-    /// Starts it on this port; one that had it is gone.
-    pub fn start_at(lab: &mut Lab, port: u16) -> Result<Echo, Trouble> {
+    fn start_at(lab: &mut Lab, port: u16) -> Result<Echo, Trouble> {
         let here = lab.path().display().to_string();
         let conf = format!(
             "PidFile {here}/c-icap.pid\nCommandsSocket {here}/c-icap.ctl\nTimeout 30\nMaxKeepAliveRequests 100000\nKeepAliveTimeout 600\n\
@@ -37,8 +40,23 @@ impl Echo {
              LoadMagicFile /etc/c-icap/c-icap.magic\nServerLog {here}/icap-server.log\nAccessLog {here}/icap-access.log\nService echo srv_echo.so\n"
         );
         let conf = lab.write("c-icap.conf", conf)?;
-        let id = lab.start("c-icap", Command::new("c-icap").args(["-N", "-f"]).arg(conf), port)?;
+        let log = lab.path().join("icap-server.log");
+        let id = lab.start("c-icap", Command::new("c-icap").args(["-N", "-f"]).arg(conf), port).map_err(|trouble| {
+            let said = std::fs::read_to_string(log).unwrap_or_default();
+            format!("{trouble}{}", shell::last_lines(&said, 5))
+        })?;
         Ok(Echo { port, id })
+    }
+
+    /// Starts it again where it was killed, as often as it takes: its port may be held for a while by connections that were open.
+    pub fn start_again(self, lab: &mut Lab) -> Result<Echo, Trouble> {
+        let began = Instant::now();
+        loop {
+            match Echo::start_at(lab, self.port) {
+                Err(_) if began.elapsed() < AGAIN_WITHIN => std::thread::sleep(Duration::from_millis(200)),
+                ended => return ended,
+            }
+        }
     }
 
     /// Where it is asked.

@@ -12,6 +12,7 @@ use crate::processes;
 use crate::shell::{self, Trouble};
 use std::fmt::Write;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,8 +22,10 @@ const RATIO_MIN: f64 = 0.7;
 /// Clients of the killed service, each with a request every so often.
 const CLIENTS: usize = 8;
 const EVERY: Duration = Duration::from_millis(10);
-/// The length of each phase: it runs, it is killed, it is back.
+/// The length of each phase, at least: it runs, it is killed, it is back.
 const PHASE: Duration = Duration::from_secs(4);
+/// The last client ends then, whether the service is back or not.
+const ENDS_WITHIN: Duration = Duration::from_secs(120);
 const PHASES: [&str; 3] = ["it runs", "it is killed", "it is back"];
 
 /// A Larder with a service, or without one.
@@ -138,7 +141,7 @@ enum Outcome {
 fn killed_page(root: &Path) -> Result<String, Trouble> {
     let mut text = format!(
         "\n## A service that is killed\n\n{CLIENTS} clients ask every {} ms, in turns for an object of 16 KB that is stored and for one that is not. After {} s every process of c-icap gets a \
-         SIGKILL, {} s later it is started again. Each body is compared.\n\n\
+         SIGKILL, {} s later it is started again, as often as it takes: its port is held for a while by connections that were open. Each body is compared.\n\n\
          | `on_failure` | phase | requests | right | 503 | broken off | wrong | p99 ms | longest ms |\n|---|---|---|---:|---:|---:|---:|---:|---:|\n",
         EVERY.as_millis(),
         PHASE.as_secs(),
@@ -178,10 +181,11 @@ fn killed(root: &Path, on_failure: &str) -> Result<Vec<Seen>, Trouble> {
     // Stored before the clients come.
     ask(&mut None, port, true)?;
     let (began, seen) = (Instant::now(), Mutex::new(Vec::new()));
+    let back = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..CLIENTS {
             let client = || {
-                let own = client(port, began, &wanted);
+                let own = client(port, began, &back, &wanted);
                 seen.lock().unwrap_or_else(PoisonError::into_inner).extend(own);
             };
             scope.spawn(client);
@@ -189,25 +193,28 @@ fn killed(root: &Path, on_failure: &str) -> Result<Vec<Seen>, Trouble> {
         std::thread::sleep(PHASE);
         processes::kill_tree(echo.id)?;
         std::thread::sleep((began + 2 * PHASE).saturating_duration_since(Instant::now()));
-        Echo::start_at(&mut lab, echo.port).map(drop)
+        echo.start_again(&mut lab).map(|_| back.store(true, Ordering::Relaxed))
     })?;
     Ok(seen.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-fn client(port: u16, began: Instant, wanted: &[u8]) -> Vec<Seen> {
-    let (mut seen, mut connection, mut is_hit) = (Vec::new(), None, false);
-    while began.elapsed() < 3 * PHASE {
+fn client(port: u16, began: Instant, back: &AtomicBool, wanted: &[u8]) -> Vec<Seen> {
+    let (mut seen, mut connection, mut is_hit, mut since_back) = (Vec::new(), None, false, None);
+    while since_back.is_none_or(|since: Instant| since.elapsed() < PHASE) && began.elapsed() < ENDS_WITHIN {
         is_hit = !is_hit;
         let sent = Instant::now();
+        if back.load(Ordering::Relaxed) {
+            since_back.get_or_insert(sent);
+        }
         let answer = ask(&mut connection, port, is_hit);
-        let phase = (sent.duration_since(began).as_secs_f64() / PHASE.as_secs_f64()) as usize;
+        let phase = if since_back.is_some() { 2 } else { usize::from(sent.duration_since(began) >= PHASE) };
         let outcome = match answer {
             Ok(answer) if answer.status == 200 && answer.body == wanted => Outcome::Right,
             Ok(answer) if answer.status == 503 => Outcome::Refused,
             Ok(_) => Outcome::Wrong,
             Err(_) => Outcome::BrokenOff,
         };
-        seen.push(Seen { phase: phase.min(PHASES.len() - 1), is_hit, took: sent.elapsed(), outcome });
+        seen.push(Seen { phase, is_hit, took: sent.elapsed(), outcome });
         std::thread::sleep(EVERY);
     }
     seen
