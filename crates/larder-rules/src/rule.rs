@@ -132,6 +132,10 @@ pub struct Do {
     pub rate: Option<RateLimit>,
     /// The names of the limits of bandwidth under which the answer is sent.
     pub bandwidth: Vec<Box<str>>,
+    /// The names of the parents through which the origin is asked, in place of the usual ones.
+    pub parents: Vec<Box<str>>,
+    /// The names of parents that are left out.
+    pub parents_except: Vec<Box<str>>,
     /// The class in which the request waits where something is overloaded.
     pub priority: Option<Priority>,
     /// A word for the log.
@@ -469,6 +473,10 @@ impl Do {
         words.extend(self.grace.map(|time| format!("grace {} s", time.as_secs())));
         words.extend(self.rate.map(|rate| format!("rate {rate} by {}", rate.by.as_str())));
         words.extend(self.bandwidth.iter().map(|name| format!("bandwidth {name}")));
+        if !self.parents.is_empty() {
+            words.push(format!("parents {}", self.parents.join(", ")));
+        }
+        words.extend(self.parents_except.iter().map(|name| format!("without parent {name}")));
         words.extend(self.priority.map(|priority| format!("priority {}", priority.as_str())));
         words.extend(self.mark.as_ref().map(|mark| format!("mark {mark}")));
         words.extend(self.verdict.as_ref().map(|verdict| verdict.as_str().to_owned()));

@@ -1,5 +1,6 @@
 //! One rule of the table of rules, as the configuration says it: its name, its matchers (`when`) and its work (`do`).
 
+use super::next_hop::HopsByRule;
 use super::setting::{Field, Setting};
 use super::{SiteOrigin, SourceLine};
 use larder_rules::bandwidth::Bandwidth;
@@ -37,6 +38,8 @@ pub struct RuleTable {
     pub bandwidths: Vec<Box<[Arc<Bandwidth>]>>,
     /// The origin of each rule that has a `route`.
     pub routes: Vec<Option<Arc<SiteOrigin>>>,
+    /// Of each rule that names parents, through whom origins are asked.
+    pub hops: Vec<Option<Arc<HopsByRule>>>,
 }
 
 /// The work of a rule, as it is written.
@@ -94,6 +97,10 @@ pub struct RuleDo {
     pub burst: Option<usize>,
     /// Names of limits of bandwidth under which the answer is sent.
     pub bandwidth: Vec<String>,
+    /// Names of the parents through which the origin is asked.
+    pub parents: Vec<String>,
+    /// Names of parents that are left out.
+    pub parents_except: Vec<String>,
     /// The class in which the request waits where something is overloaded.
     pub priority: Option<Priority>,
     /// A word for the log.
@@ -371,6 +378,10 @@ pub static RULE_DO: &[Setting<RuleDo>] = &[
         .about("Requests that may come at once before the rate counts."),
     lines!("rule.do.bandwidth", bandwidth, "names of limits", |text| !text.is_empty())
         .about("Limits of bandwidth (`[[bandwidth]]`) under which the answer, or what comes out of the tunnel, is sent to the client. With several, each of them holds."),
+    lines!("rule.do.parents", parents, "names", |text| !text.is_empty())
+        .about("The `[[parent]]`s through which the origin is asked, tried in this order, in place of those of `forward.parents`; `direct` is the origin itself, as the last or the only name. For requests of the forward proxy; hosts of `forward.direct` are no exception. Stored responses are the same for all ([neighbours.md](neighbours.md#parents-by-rule))."),
+    lines!("rule.do.parents_except", parents_except, "names", |text| !text.is_empty())
+        .about("`[[parent]]`s through which the origin is not asked; `direct` for no direct request. Where nothing is left, the request is answered 502."),
     OfDo::new(
         "rule.do.priority",
         Field::Text {

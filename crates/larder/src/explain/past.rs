@@ -146,6 +146,7 @@ pub fn past(record: &Record, names: &Names, places: &Places) -> Explanation {
         while let Some((cause, fetch)) = fetches.next() {
             let trouble = detail.trouble.as_deref().filter(|_| fetches.peek().is_none());
             decisions.push(upstream(*cause, trouble, fetch));
+            decisions.extend(fetch.way.borrow().as_deref().map(Decision::from));
             decisions.extend(fetch.group.borrow().as_deref().map(Decision::from));
             decisions.extend(fetch.keeping.borrow().clone().map(kept));
             decisions.extend(fetch.by_hook.borrow().as_deref().map(Decision::from));
@@ -153,6 +154,8 @@ pub fn past(record: &Record, names: &Names, places: &Places) -> Explanation {
             decisions.extend(fetch.store_rule.borrow().as_deref().map(lifetime_by));
         }
     }
+    let of_tunnel = record.extras.as_deref().and_then(|extras| extras.way.as_deref());
+    decisions.extend(of_tunnel.map(Decision::from));
     decisions.extend(hooks().filter(|note| note.stage == Stage::Respond).map(Decision::from));
     decisions.extend(record.icap().filter(|note| note.vector == Vector::Respmod).map(Decision::from));
     if let Some(waited) = record.waited() {

@@ -48,7 +48,7 @@ impl Fetch {
         fields: &Fields,
         body: Option<OutgoingBody>,
     ) -> Result<OriginAnswer, UpstreamFault> {
-        let reach = self.env.reach(self.ask.asker());
+        let reach = self.ask.reach(&self.env);
         self.send_within(&reach, (to, target), fields, body).await
     }
 
@@ -132,6 +132,7 @@ impl Fetch {
                 }
             }
             CallEvent::GroupAsked(note) => self.notes.group_asked(note),
+            CallEvent::WayTaken(note) => self.notes.way_taken(note),
             CallEvent::Unexpected(status) => self.notes.answered(clock::instant(), status),
         }
     }

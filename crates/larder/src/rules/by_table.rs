@@ -2,6 +2,7 @@
 
 use super::by_people::ByPeople;
 use super::route::Route;
+use crate::config::next_hop::HopsByRule;
 use crate::config::{HostHeader, SiteOrigin};
 use crate::hook::RequestEffects;
 use larder_rules::bandwidth::Bandwidth;
@@ -36,6 +37,8 @@ pub struct ByTable {
     pub(super) people: Option<Box<ByPeople>>,
     /// The limits of bandwidth under which the client gets the answer.
     pub limits: Option<Rc<[Limited]>>,
+    /// Through whom the origin is asked.
+    pub hops: Option<Arc<HopsByRule>>,
     /// The effects are for this request alone, so that no memo takes them over.
     pub(super) is_of_one_request: bool,
 }

@@ -6,6 +6,7 @@ use super::hooked::{self, Hooked, HookedConnect, HooksOf, is_of_one_origin, with
 use super::pages::{ambiguous, connect_port, denied, forward_off, no_ftp, out_of_reach};
 use super::{Ask, ByPeople, ByTable, FoundFacts, HookedAnswer, Limited, Mirrored, Need, Route, mirror, table};
 use crate::config::HostHeader;
+use crate::config::next_hop::HopsByRule;
 use crate::hook::HookNote;
 use crate::page::Page;
 use crate::people::User;
@@ -58,6 +59,8 @@ pub struct TunnelFor {
     pub note: Option<Box<HookNote>>,
     /// The limits of bandwidth for that which comes out of the tunnel.
     pub limits: Option<Rc<[Limited]>>,
+    /// The choice of rules of those through which it goes.
+    pub hops: Option<Arc<HopsByRule>>,
 }
 
 /// The route of a request that is allowed, and the rule that allowed it.
@@ -339,9 +342,11 @@ fn judge_connect(facts: &Facts<'_>, host: &Host, port: u16) -> Verdict {
         return Verdict::Answer(out_of_reach().closing());
     }
     let url = Url { scheme: Scheme::Https, host: host.clone(), port, path: "/".into() };
-    let (by_rules, rules, limits) = match table::judge(facts, &url, true) {
-        Ok(None) => (None, None, None),
-        Ok(Some(ByTable { people, note, limits, .. })) => (people.and_then(|people| people.user), Some(note), limits),
+    let (by_rules, rules, limits, hops) = match table::judge(facts, &url, true) {
+        Ok(None) => (None, None, None, None),
+        Ok(Some(ByTable { people, note, limits, hops, .. })) => {
+            (people.and_then(|people| people.user), Some(note), limits, hops)
+        }
         // A client that is asked for a login goes on by the same connection.
         Err(Refused::Page(page)) if page.status == 407 => return Verdict::Answer(*page),
         Err(Refused::Page(page)) => return Verdict::Answer(page.closing()),
@@ -352,7 +357,7 @@ fn judge_connect(facts: &Facts<'_>, host: &Host, port: u16) -> Verdict {
         Err(refused) => return refused.into(),
     };
     let hooked = hooks_of(facts, Rule::Forward).map(|hooks| hooked::judge_connect(facts, hooks, (host, port)));
-    let tunnel = |note: Option<HookNote>| TunnelFor { user, rules, note: note.map(Box::new), limits };
+    let tunnel = |note: Option<HookNote>| TunnelFor { user, rules, note: note.map(Box::new), limits, hops };
     match hooked {
         None => Verdict::Tunnel(host.clone(), port, tunnel(None)),
         Some(Ok(HookedConnect::GoesOn(note))) => Verdict::Tunnel(host.clone(), port, tunnel(note)),

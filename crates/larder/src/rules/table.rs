@@ -6,6 +6,7 @@ use super::facts::Facts;
 use super::gate::{self, Refused};
 use super::pages::ambiguous;
 use crate::clock;
+use crate::config::next_hop::HopsByRule;
 use crate::config::rule::RuleTable;
 use crate::hook::RequestEffects;
 use crate::page::{self, Page, ScriptPage};
@@ -477,8 +478,16 @@ fn combined(
         priority: rules().filter_map(|rule| rule.does.priority).next_back().unwrap_or_default(),
         people: None,
         limits: None,
+        hops: hops_by(table, &matched),
         is_of_one_request,
     })
+}
+
+/// Through whom the origin is asked, by all of these rules together.
+fn hops_by(table: &RuleTable, matched: &Matched) -> Option<Arc<HopsByRule>> {
+    let mut chosen = matched.iter().filter_map(|number| table.hops.get(usize::from(number))?.as_ref());
+    let first = chosen.next().map(Arc::clone)?;
+    Some(chosen.fold(first, |before, later| Arc::new(before.and(later))))
 }
 
 /// A group of the first `path_regex` of the rule that holds for this path; empty where there is none.

@@ -1,67 +1,67 @@
-//! The way through a parent: a proxy that is asked in the origin's place. A URL of http is sent in absolute form (RFC 9112 section 3.2.2);
-//! for https, and for tunnels, the parent is asked for a tunnel by CONNECT (RFC 9110 section 9.3.6), and TLS to the origin is spoken inside.
+//! The way through parents: proxies that are asked in the origin's place, one after the other until one leads there. A URL of http is sent in
+//! absolute form (RFC 9112 section 3.2.2); for https, and for tunnels, the parent is asked for a tunnel by CONNECT (RFC 9110 section 9.3.6), and TLS
+//! to the origin is spoken inside. A parent that speaks SOCKS (RFC 1928) leads to the origin for every scheme, and reads nothing.
 
-use super::connect::{self, Opened};
+use super::call::CallEvent;
+use super::connect;
 use super::fault::{UpstreamFault, UpstreamFaultKind};
-use super::{Origin, Shared};
-use crate::config::parent::Parent;
-use crate::reach::{Asker, Reach, Way};
+use super::h1::Connection;
+use super::idle::ConnectionChoice;
+use super::permits::{Grant, Permit};
+use super::{Origin, Shared, Upstreams};
+use crate::client::Client;
+use crate::config::next_hop::{HopsOrder, NextHop};
+use crate::config::parent::{Parent, ParentProtocol};
+use crate::live::Held;
+use crate::reach::{Asker, OwnAddresses, Reach};
+use crate::record::{ParentOrder, TakenWay, WayNote};
 use crate::wire::Wire;
+use larder_rules::rule::Priority;
 use larder_wire::parse::{self, Parsed};
+use larder_wire::socks::{self, Step};
 use larder_wire::{Host, ResponseHead, Scheme, Url};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-/// The parents through which a host is asked; `None` where it is asked itself: for sites, and where no parent is meant.
-pub(super) fn of(host: &Host, reach: &Reach) -> Option<Parents> {
-    let Reach::Asked { config, way, .. } = reach else { return None };
-    let forward = &config.forward_parents;
-    if forward.parents.is_empty() {
-        return None;
-    }
-    let all = Arc::clone(&forward.parents);
-    match way {
-        Way::Parents(order) => Some(Parents { all, order: Some(Rc::clone(order)) }),
-        _ if host.is_local() || forward.direct.contains(host) => None,
-        _ => Some(Parents { all, order: None }),
-    }
-}
-
-/// The way to a URL where parents are chosen by CARP; `None` where the way that is meant stays. A request that goes through a tunnel has the parent of
-/// its host and port, for the parent sees no more of it.
-pub(super) fn by_carp(url: &Url, reach: &Reach) -> Option<Reach> {
-    let Reach::Asked { config, way: Way::Configured, .. } = reach else { return None };
-    let forward = &config.forward_parents;
-    let carp = forward.carp.as_ref()?;
-    if url.host.is_local() || forward.direct.contains(&url.host) {
-        return None;
-    }
-    let asked = match url.scheme {
-        Scheme::Http => url.to_string(),
-        _ => format!("{}:{}", url.host, url.port),
-    };
-    let order = carp.order(&asked).into_iter().filter_map(|place| u8::try_from(place).ok());
-    Some(reach.clone().by(Way::Parents(order.collect())))
-}
-
-/// The parents for one request, in the order in which they are tried.
+/// The parents for one request.
 pub(super) struct Parents {
-    /// Those of `forward.parents`.
-    all: Arc<[Arc<Parent>]>,
-    /// The places of those that are meant, where these are not all in their order.
-    order: Option<Rc<[u8]>>,
+    /// Each with its place in the configuration, in the order in which they are tried.
+    parents: Vec<(u8, Arc<Parent>)>,
+    order: HopsOrder,
+    /// The origin itself is asked where none of them leads there.
+    is_direct_last: bool,
+    is_offline: bool,
+    own: Rc<Held<OwnAddresses>>,
+}
+
+/// The parents through which a URL is asked for; `None` where its origin is asked itself. A tunnel is asked for by a URL of https.
+pub(super) fn of(url: &Url, reach: &Reach) -> Option<Parents> {
+    let hops = reach.next_hops(url)?;
+    let Reach::Asked { asker, config, own, .. } = reach else { return None };
+    let parent = |place: u8| Some((place, Arc::clone(config.parents.get(usize::from(place))?)));
+    Some(Parents {
+        parents: hops.parents().filter_map(parent).collect(),
+        order: hops.order,
+        is_direct_last: hops.hops.last() == Some(&NextHop::Direct),
+        is_offline: *asker == Asker::OfflineRun,
+        own: Rc::clone(own),
+    })
 }
 
 impl Parents {
-    /// Each one with its place in `forward.parents`, from 1.
-    fn in_order(&self) -> Vec<(u8, &Arc<Parent>)> {
-        let at = |place: u8| Some((place.checked_add(1)?, self.all.get(usize::from(place))?));
-        match &self.order {
-            Some(order) => order.iter().filter_map(|place| at(*place)).collect(),
-            None => (0..=u8::MAX).map_while(at).collect(),
+    /// The parents over whose idle connections a request may go. A URL that has one of its own goes over that one's, so that each object
+    /// is stored at one of them.
+    fn over_idle(&self, healths: &super::ParentHealths, now: Instant) -> Rc<[Arc<Parent>]> {
+        let all = || self.parents.iter().map(|(_, parent)| parent);
+        let first = || all().find(|parent| !healths.rests(parent, now)).or_else(|| all().next());
+        match self.order {
+            HopsOrder::Listed => all().map(Arc::clone).collect(),
+            _ => first().map(Arc::clone).into_iter().collect(),
         }
     }
 }
@@ -69,85 +69,312 @@ impl Parents {
 /// A connection through a parent.
 pub(super) struct Through {
     pub wire: Wire,
-    /// The place of the parent among those that were tried, from 1.
+    /// The place of the parent in the configuration, from 1.
     pub number: u8,
-    /// The parent, where it reads the requests that are sent.
-    pub reader: Option<Arc<Parent>>,
+    pub parent: ThroughParent,
 }
 
-/// Connects to an origin through the first parent that can be connected to.
-pub(super) async fn open(
-    shared: &Shared,
-    origin: &Origin,
-    parents: &Parents,
-    reach: &Reach,
-    accepted: &dyn Fn(),
-) -> Result<Through, UpstreamFault> {
-    let (wire, number, parent) = dial(shared, parents, reach).await?;
-    let limit = shared.settings.connect_timeout;
-    let opening = async {
-        if origin.scheme != Scheme::Https {
-            return Ok(Through { wire, number, reader: Some(Arc::clone(parent)) });
+/// The parent of a connection.
+#[derive(Clone)]
+pub(super) struct ThroughParent {
+    pub parent: Arc<Parent>,
+    /// It reads the requests that are sent; else they go through it in a tunnel.
+    pub reads_requests: bool,
+}
+
+/// The far end that parents are to lead to.
+enum FarEnd<'a> {
+    /// An origin, TLS included; called when TLS begins.
+    Origin(&'a Origin, &'a dyn Fn()),
+    /// A host and port, as a plain stream.
+    Tunnel(&'a Host, u16),
+}
+
+/// No parent led to the far end.
+struct NoParent {
+    fault: UpstreamFault,
+    /// The origin may be asked itself within this time.
+    direct_within: Option<Duration>,
+}
+
+/// One parent led nowhere.
+enum Trouble {
+    /// Another one may.
+    Next(UpstreamFault),
+    /// It would be the same with another one, or a person has to change the configuration.
+    Final(UpstreamFault),
+}
+
+impl Upstreams {
+    /// A connection to the origin of a URL through one of these parents, as [`Upstreams::connection`] gives one to the origin itself.
+    pub(super) async fn connection_by_parents(
+        &self,
+        (url, tls_name): (&Url, Option<&Host>),
+        choice: ConnectionChoice,
+        (reach, parents): (&Reach, &Parents),
+        now: Instant,
+        (asked_by, on): ((Option<Client>, Priority), &dyn Fn(CallEvent)),
+    ) -> Result<Connection, UpstreamFault> {
+        if parents.is_offline {
+            return Err(UpstreamFault::out_of_reach());
         }
-        let stream = tunnel(shared, wire, parent, (&origin.host, origin.port)).await?;
-        accepted();
-        let name = origin.tls_name.as_ref().unwrap_or(&origin.host);
-        let session = connect::handshake(&shared.tls, Wire::Tcp(stream), name).await?;
-        Ok(Through { wire: Wire::TlsClient(Box::new(session)), number, reader: None })
-    };
-    timeout(limit, opening).await.unwrap_or_else(|_| Err(too_slow(parent, limit.as_secs_f64())))
-}
-
-/// A tunnel to a host through the first parent that can be connected to.
-pub(super) async fn open_plain(
-    shared: &Shared,
-    to: (&Host, u16),
-    parents: &Parents,
-    reach: &Reach,
-) -> Result<Wire, UpstreamFault> {
-    let (wire, _, parent) = dial(shared, parents, reach).await?;
-    let limit = shared.settings.connect_timeout;
-    match timeout(limit, tunnel(shared, wire, parent, to)).await {
-        Ok(stream) => stream.map(Wire::Tcp),
-        Err(_) => Err(too_slow(parent, limit.as_secs_f64())),
-    }
-}
-
-/// A connection to the first parent that accepts one. The fault of the last one counts where none does.
-async fn dial<'a>(
-    shared: &Shared,
-    parents: &'a Parents,
-    reach: &Reach,
-) -> Result<(Wire, u8, &'a Arc<Parent>), UpstreamFault> {
-    let mut fault = UpstreamFault::out_of_reach();
-    if matches!(reach, Reach::Asked { asker: Asker::OfflineRun, .. }) {
-        return Err(fault);
-    }
-    for (number, parent) in parents.in_order() {
-        let origin = Origin::of(&parent.url);
-        // The operator has named it, so it may be anywhere.
-        let opened =
-            connect::open(&shared.dns, &shared.tls, &shared.settings, (&origin, None), &Reach::Configured, &|| {})
-                .await;
+        let memory = &self.shared.settings.memory;
+        let origin = self.shared.pool.origin_by_parents((url, tls_name), now);
+        let (permit, handed_on, now) = match Permit::try_take(&origin, asked_by.0) {
+            Some(permit) => (permit, None, now),
+            None => {
+                let Grant { permit, connection } = Permit::wait(&origin, asked_by).await?;
+                (permit, connection, Instant::now())
+            }
+        };
+        let over = Reach::Through(parents.over_idle(&memory.parents, now));
+        if let Some(idle) = origin.idle_for(choice, &over, handed_on, now) {
+            origin.count(|counts| counts.reused += 1);
+            if let Some(through) = &idle.parent {
+                let taken = TakenWay::Parent(Arc::clone(&through.parent), ParentOrder::By(parents.order));
+                on(CallEvent::WayTaken(Box::new(WayNote { taken: Some(taken), ..WayNote::default() })));
+            }
+            return Ok(Connection::again(idle, permit, Rc::clone(&self.shared), now));
+        }
+        origin.make_room();
+        on(CallEvent::Connecting);
+        memory.outages.tries(origin.origin(), now);
+        let mut note = Box::<WayNote>::default();
+        let accepted = || on(CallEvent::Accepted);
+        let opened = open(&self.shared, FarEnd::Origin(origin.origin(), &accepted), parents, &mut note).await;
         match opened {
-            Ok(Opened { wire, .. }) => return Ok((wire, number, parent)),
-            Err(trouble) => {
-                fault = UpstreamFault { detail: format!("parent {}: {}", parent.name, trouble.detail), ..trouble }
+            Ok(through) => {
+                origin.count(|counts| counts.opened += 1);
+                on(CallEvent::WayTaken(note));
+                Ok(Connection::through(through, permit, Rc::clone(&self.shared)))
+            }
+            Err(NoParent { fault, direct_within: None }) => {
+                origin.count(|counts| counts.failed += 1);
+                on(CallEvent::WayTaken(note));
+                Err(fault)
+            }
+            Err(NoParent { direct_within: Some(left), .. }) => {
+                origin.count(|counts| counts.failed += u64::from(!note.failed.is_empty()));
+                drop(permit);
+                note.taken = Some(TakenWay::Direct);
+                on(CallEvent::WayTaken(note));
+                let reach = reach.clone().directly();
+                let now = Instant::now();
+                let direct = Box::pin(self.connection((url, tls_name), choice, &reach, now, (asked_by, on)));
+                timeout(left, direct).await.unwrap_or_else(|_| Err(direct_too_slow(&url.host)))
             }
         }
     }
-    Err(fault)
+
+    /// A tunnel to a host through one of these parents, as [`Upstreams::tunnel`] gives one directly.
+    pub(super) async fn tunnel_by_parents(
+        &self,
+        (host, port): (&Host, u16),
+        (reach, parents): (&Reach, &Parents),
+        on: &dyn Fn(Box<WayNote>),
+    ) -> Result<Wire, UpstreamFault> {
+        if parents.is_offline {
+            return Err(UpstreamFault::out_of_reach());
+        }
+        let mut note = Box::<WayNote>::default();
+        match open(&self.shared, FarEnd::Tunnel(host, port), parents, &mut note).await {
+            Ok(through) => {
+                on(note);
+                Ok(through.wire)
+            }
+            Err(NoParent { fault, direct_within: None }) => {
+                on(note);
+                Err(fault)
+            }
+            Err(NoParent { direct_within: Some(left), .. }) => {
+                note.taken = Some(TakenWay::Direct);
+                on(note);
+                let Shared { dns, settings, .. } = &*self.shared;
+                connect::open_plain(dns, settings, (host, port), reach, left).await
+            }
+        }
+    }
 }
 
-/// Has the parent connect to an origin.
+/// Connects to the far end through the first parent that leads there. All of them together, and the origin itself behind them, have
+/// `connect_timeout`: each one an equal part of what is left.
+async fn open(shared: &Shared, to: FarEnd<'_>, parents: &Parents, note: &mut WayNote) -> Result<Through, NoParent> {
+    let healths = &shared.settings.memory.parents;
+    let deadline = Instant::now() + shared.settings.connect_timeout;
+    let mut fault = UpstreamFault::new(UpstreamFaultKind::Parent, "rules leave no parent for this request");
+    let order = ParentOrder::By(parents.order);
+    let mut left_out = Vec::new();
+    for (at, each) in parents.parents.iter().enumerate() {
+        let now = Instant::now();
+        if !healths.may_try(&each.1, now) {
+            note.left_out(&each.1);
+            left_out.push(each);
+            continue;
+        }
+        let behind = parents.parents.iter().skip(at + 1).filter(|(_, parent)| !healths.rests(parent, now)).count();
+        let share = share(deadline - now, behind + usize::from(parents.is_direct_last));
+        match attempt(shared, &to, (parents, each), share, note).await {
+            Ok(through) => return Ok(taken(through, order, note)),
+            Err(Trouble::Final(fault)) => return Err(NoParent { fault, direct_within: None }),
+            Err(Trouble::Next(trouble)) => fault = trouble,
+        }
+    }
+    if parents.is_direct_last {
+        let left = deadline.saturating_duration_since(Instant::now());
+        return Err(NoParent { fault, direct_within: Some(left) });
+    }
+    if left_out.len() == parents.parents.len() {
+        // That they are dead is an opinion of ours, and no reason to refuse a request.
+        note.left_out.clear();
+        for (at, each) in left_out.iter().enumerate() {
+            let share = share(deadline.saturating_duration_since(Instant::now()), left_out.len() - at - 1);
+            match attempt(shared, &to, (parents, each), share, note).await {
+                Ok(through) => return Ok(taken(through, ParentOrder::AllDead, note)),
+                Err(Trouble::Final(fault)) => return Err(NoParent { fault, direct_within: None }),
+                Err(Trouble::Next(trouble)) => fault = trouble,
+            }
+        }
+    }
+    Err(NoParent { fault, direct_within: None })
+}
+
+/// The part of the time that one has which so many others stand behind.
+fn share(left: Duration, behind: usize) -> Duration {
+    left / u32::try_from(behind + 1).unwrap_or(u32::MAX)
+}
+
+fn taken(through: Through, order: ParentOrder, note: &mut WayNote) -> Through {
+    note.taken = Some(TakenWay::Parent(Arc::clone(&through.parent.parent), order));
+    through
+}
+
+/// One parent is tried for this time.
+async fn attempt(
+    shared: &Shared,
+    to: &FarEnd<'_>,
+    (parents, (place, parent)): (&Parents, &(u8, Arc<Parent>)),
+    time: Duration,
+    note: &mut WayNote,
+) -> Result<Through, Trouble> {
+    let healths = &shared.settings.memory.parents;
+    let is_there = Cell::new(false);
+    let opening = async {
+        let wire = dial(shared, parent, &parents.own, time).await?;
+        healths.accepted(parent);
+        is_there.set(true);
+        let (wire, reads_requests) = lead(shared, (wire, parent), to).await?;
+        let parent = ThroughParent { parent: Arc::clone(parent), reads_requests };
+        Ok(Through { wire, number: place.saturating_add(1), parent })
+    };
+    let result = timeout(time, opening).await.unwrap_or_else(|_| Err(Trouble::Next(too_slow(parent, time))));
+    match &result {
+        Ok(_) => healths.opened(parent),
+        Err(Trouble::Next(fault) | Trouble::Final(fault)) => {
+            match is_there.get() {
+                true => healths.refused(parent),
+                false => healths.was_away(parent, Instant::now()),
+            }
+            tracing::debug!(parent = parent.name, %fault, "a parent did not lead to the origin");
+            note.failed(parent, &fault.detail);
+        }
+    }
+    result
+}
+
+/// A connection to a parent. The operator has named it, so it may be anywhere, but for this server itself.
+async fn dial(shared: &Shared, parent: &Parent, own: &Rc<Held<OwnAddresses>>, time: Duration) -> Result<Wire, Trouble> {
+    let reach = Reach::NotHere(Rc::clone(own));
+    let to = (&parent.url.host, parent.url.port);
+    connect::open_plain(&shared.dns, &shared.settings, to, &reach, time).await.map_err(|trouble| {
+        Trouble::Next(match trouble.kind {
+            UpstreamFaultKind::OutOfReach => {
+                let detail = format!("the parent {} is this Larder itself", parent.name);
+                UpstreamFault::new(UpstreamFaultKind::Parent, detail)
+            }
+            _ => UpstreamFault { detail: format!("parent {}: {}", parent.name, trouble.detail), ..trouble },
+        })
+    })
+}
+
+/// Has a parent lead to the far end; gives whether it reads the requests.
+async fn lead(shared: &Shared, (wire, parent): (Wire, &Parent), to: &FarEnd<'_>) -> Result<(Wire, bool), Trouble> {
+    let origin = match to {
+        FarEnd::Tunnel(host, port) => {
+            let stream = connect_through(shared, (wire, parent), (host, *port)).await?;
+            return Ok((Wire::Tcp(stream), false));
+        }
+        FarEnd::Origin(origin, _) => origin,
+    };
+    match (origin.scheme, parent.protocol) {
+        (Scheme::Http | Scheme::Ftp, ParentProtocol::Http) => return Ok((wire, true)),
+        (Scheme::Ftp, ParentProtocol::Socks5) => {
+            // Each file has a connection of its own, which servers tell by address.
+            return Err(Trouble::Next(refused(parent, "speaks SOCKS, which carries no FTP")));
+        }
+        _ => {}
+    }
+    let stream = connect_through(shared, (wire, parent), (&origin.host, origin.port)).await?;
+    if origin.scheme != Scheme::Https {
+        return Ok((Wire::Tcp(stream), false));
+    }
+    if let FarEnd::Origin(_, accepted) = to {
+        accepted();
+    }
+    let name = origin.tls_name.as_ref().unwrap_or(&origin.host);
+    let session = connect::handshake(&shared.tls, Wire::Tcp(stream), name).await.map_err(Trouble::Final)?;
+    Ok((Wire::TlsClient(Box::new(session)), false))
+}
+
+/// Has a parent connect to a host and port; from then on every byte goes through.
+async fn connect_through(
+    shared: &Shared,
+    (wire, parent): (Wire, &Parent),
+    to: (&Host, u16),
+) -> Result<TcpStream, Trouble> {
+    let stream = wire.into_tcp().map_err(|error| broke_off(parent, &error))?;
+    match parent.protocol {
+        ParentProtocol::Http => tunnel(shared, stream, parent, to).await,
+        ParentProtocol::Socks5 => by_socks(stream, parent, to).await,
+    }
+}
+
+fn broke_off(parent: &Parent, error: &std::io::Error) -> Trouble {
+    Trouble::Next(refused(parent, &format!("broke off: {error}")))
+}
+
+/// Has a parent connect to an origin by SOCKS. Nothing behind its last answer is read.
+async fn by_socks(mut stream: TcpStream, parent: &Parent, to: (&Host, u16)) -> Result<TcpStream, Trouble> {
+    let login = parent.password.as_ref().map(|password| (parent.user.as_str(), password.reveal()));
+    let Some(mut client) = socks::Client::new(to, login) else {
+        return Err(Trouble::Next(refused(parent, "can't be asked for so long a name")));
+    };
+    let broken = |error: std::io::Error| broke_off(parent, &error);
+    stream.write_all(&client.greeting()).await.map_err(broken)?;
+    let mut answer = Vec::new();
+    loop {
+        answer.resize(client.wanted(), 0);
+        stream.read_exact(&mut answer).await.map_err(broken)?;
+        match client.take(&answer) {
+            Ok(Step::Send(bytes)) => stream.write_all(&bytes).await.map_err(broken)?,
+            Ok(Step::Read) => {}
+            Ok(Step::Connected) => return Ok(stream),
+            Err(fault) if fault.is_about_login() => {
+                let what = format!("{fault}: `user` and `password` of its [[parent]]");
+                return Err(Trouble::Final(refused(parent, &what)));
+            }
+            Err(fault) => return Err(Trouble::Next(refused(parent, &fault.to_string()))),
+        }
+    }
+}
+
+/// Has the parent connect to an origin by CONNECT.
 async fn tunnel(
     shared: &Shared,
-    wire: Wire,
+    mut stream: TcpStream,
     parent: &Parent,
     (host, port): (&Host, u16),
-) -> Result<TcpStream, UpstreamFault> {
-    let broken = |error: std::io::Error| refused(parent, &format!("broke off: {error}"));
-    let mut stream = wire.into_tcp().map_err(broken)?;
+) -> Result<TcpStream, Trouble> {
+    let broken = |error: std::io::Error| broke_off(parent, &error);
     let mut head = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n");
     if let Some(login) = login(parent) {
         head.push_str(&format!("Proxy-Authorization: {login}\r\n"));
@@ -155,15 +382,17 @@ async fn tunnel(
     head.push_str("\r\n");
     stream.write_all(head.as_bytes()).await.map_err(broken)?;
     let answer = loop {
-        let head = next_head(shared, &mut stream, parent).await?;
+        let head = next_head(shared, &mut stream, parent).await.map_err(Trouble::Next)?;
         if !head.is_interim() {
             break head;
         }
     };
-    if !(200..300).contains(&answer.status) {
-        return Err(not_passed_on(parent, &answer));
+    match answer.status {
+        200..300 => Ok(stream),
+        // The next one would not make up for a login that is missing or wrong: a person has to know.
+        407 => Err(Trouble::Final(not_passed_on(parent, &answer))),
+        _ => Err(Trouble::Next(not_passed_on(parent, &answer))),
     }
-    Ok(stream)
 }
 
 /// Reads a head and nothing behind it, byte by byte: servers that speak first (SSH, SMTP) have greeted already when it comes.
@@ -213,7 +442,13 @@ fn refused(parent: &Parent, what: &str) -> UpstreamFault {
     UpstreamFault::new(UpstreamFaultKind::Parent, format!("the parent {} {what}", parent.name)).after_contact()
 }
 
-fn too_slow(parent: &Parent, seconds: f64) -> UpstreamFault {
-    let detail = format!("the parent {} did not connect to the origin within {seconds} s", parent.name);
+fn too_slow(parent: &Parent, time: Duration) -> UpstreamFault {
+    let seconds = time.as_secs_f64();
+    let detail = format!("the parent {} did not connect to the origin within {seconds:.1} s", parent.name);
     UpstreamFault::new(UpstreamFaultKind::ConnectTimeout, detail).after_contact()
+}
+
+fn direct_too_slow(host: &Host) -> UpstreamFault {
+    let detail = format!("no parent led to {host}, and no connection to it came about in the time that was left");
+    UpstreamFault::new(UpstreamFaultKind::ConnectTimeout, detail)
 }

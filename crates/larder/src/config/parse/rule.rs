@@ -1,6 +1,7 @@
 //! The parser's part for `[[rule]]`: nested conditions, what goes together, and the compiled table.
 
 use super::Parser;
+use crate::config::next_hop::{DIRECT, HopsByRule};
 use crate::config::rule::{RULE, RULE_DO, RULE_WHEN, RuleDo, RuleSettings, RuleTable, field_line};
 use crate::config::setting::kind;
 use crate::config::{SiteOrigin, url};
@@ -310,15 +311,41 @@ impl Parser {
             }
             routes.push(route.flatten());
         }
+        let hops: Vec<Option<Arc<HopsByRule>>> =
+            all.iter().map(|((source, span), rule)| self.hops_of_rule((*source, span), &rule.does)).collect();
+        let forward = &mut self.loaded.config.forward_parents;
+        forward.is_any |= hops.iter().any(Option::is_some);
+        forward.are_asked = forward.is_any && self.loaded.config.parents.iter().any(|it| it.questions.is_any());
         let first = all.first().map(|(at, _)| at.clone());
         match Table::new(all.into_iter().map(|(_, rule)| rule).collect()) {
-            Ok(table) => self.loaded.config.rule_table = Arc::new(RuleTable { table, bandwidths, routes }),
+            Ok(table) => self.loaded.config.rule_table = Arc::new(RuleTable { table, bandwidths, routes, hops }),
             Err(trouble) => {
                 let (source, span) = first.unwrap_or_default();
                 self.current = source;
                 self.problem(span, format!("rule: {trouble}"), None);
             }
         }
+    }
+
+    /// The parents that a rule names; `None` where it names none.
+    fn hops_of_rule(&mut self, (source, span): (usize, &Range<usize>), does: &Do) -> Option<Arc<HopsByRule>> {
+        let owned = |names: &[Box<str>]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+        let mut found = HopsByRule::default();
+        for (key, names) in [("parents", &does.parents), ("parents_except", &does.parents_except)] {
+            // The order of those that are left out says nothing.
+            let mut names = owned(names);
+            names.sort_by_key(|name| key == "parents_except" && name == DIRECT);
+            match self.hops(&names) {
+                Ok(hops) if hops.is_empty() => {}
+                Ok(hops) if key == "parents" => found.instead = Some(hops.into()),
+                Ok(hops) => found.without = hops.into(),
+                Err((message, hint)) => {
+                    self.current = source;
+                    self.problem(span.clone(), format!("rule.do.{key}: {message}"), Some(hint));
+                }
+            }
+        }
+        (!found.is_empty()).then(|| Arc::new(found))
     }
 
     /// The origin of this name: groups of origins, where there are such, are found here too.
@@ -381,6 +408,8 @@ fn work(does: &RuleDo, page: Option<Template>) -> Do {
             ..rate
         }),
         bandwidth: words(&does.bandwidth),
+        parents: words(&does.parents),
+        parents_except: words(&does.parents_except),
         priority: does.priority,
         mark: does.mark.as_deref().map(Box::from),
     }
@@ -454,6 +483,10 @@ do = { set = "X-A: {host}", tag = ["a", "b"], lifetime = "10m", rate = "10/s", r
             ("do = { rate = \"10/d\" }", "write it as 10/s"),
             ("do = { priority = \"urgent\" }", "low, normal or high"),
             ("do = { deny = true, priority = \"low\" }", "has no effects beside `mark`"),
+            ("do = { parents = \"far\" }", "rule.do.parents: there is no parent far"),
+            ("do = { parents = [\"direct\", \"far\"] }", "nothing is tried behind `direct`"),
+            ("do = { parents_except = [\"direct\", \"far\"] }", "rule.do.parents_except: there is no parent far"),
+            ("do = { deny = true, parents = \"direct\" }", "has no effects beside `mark`"),
             ("do = { bandwidth = \"guests\" }", "there is no bandwidth \"guests\""),
         ] {
             let report = read(&format!("[[rule]]\n{rule}\n")).unwrap_err();
