@@ -4,6 +4,7 @@
 
 use crate::config::next_hop::{HopsByRule, HopsOrder, NextHops};
 use crate::config::parent::Parent;
+use crate::config::rule::ClosedDestinations;
 use crate::config::{Config, Listen, Networks};
 use crate::live::Held;
 use larder_wire::{Host, Url};
@@ -102,11 +103,34 @@ pub enum Reach {
     Through(Rc<[Arc<Parent>]>),
 }
 
+/// The choice of rules about one request.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ReachByRule {
+    /// Through whom it goes.
+    pub hops: Option<Arc<HopsByRule>>,
+    /// Where it may not lead.
+    pub closed: Option<Arc<[Arc<ClosedDestinations>]>>,
+}
+
+impl ReachByRule {
+    /// Whether rules choose nothing.
+    pub fn is_empty(&self) -> bool {
+        self.hops.is_none() && self.closed.is_none()
+    }
+
+    /// The rule by which a request may not lead to this address.
+    fn closes(&self, ip: IpAddr) -> Option<&str> {
+        let mut closed = self.closed.iter().flat_map(|closed| closed.iter());
+        let found = closed.find(|closed| closed.networks.contains(ip) || closed.networks.contains(meant(ip)))?;
+        Some(&found.rule)
+    }
+}
+
 /// The choice of the parents through which a request goes, beside that of the settings.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Way {
     /// The choice of rules.
-    pub by_rule: Option<Arc<HopsByRule>>,
+    pub by_rule: ReachByRule,
     /// The parent that goes before others, by its place, and why.
     pub first: Option<(u8, HopsOrder)>,
     /// The origin is asked itself: no parent that was meant leads there.
@@ -115,7 +139,7 @@ pub struct Way {
 
 impl Reach {
     /// With this choice of rules.
-    pub fn by_rule(mut self, by_rule: Option<Arc<HopsByRule>>) -> Reach {
+    pub fn by_rule(mut self, by_rule: ReachByRule) -> Reach {
         if let Reach::Asked { way, .. } = &mut self {
             way.by_rule = by_rule;
         }
@@ -144,7 +168,7 @@ impl Reach {
         if !config.forward_parents.is_any || way.is_direct {
             return None;
         }
-        let hops = config.next_hops(url, way.by_rule.as_deref())?;
+        let hops = config.next_hops(url, way.by_rule.hops.as_deref())?;
         Some(match way.first {
             Some((place, order)) => hops.with_first(place, order),
             None => hops,
@@ -157,7 +181,38 @@ impl Reach {
             Reach::Configured => true,
             Reach::NotHere(own) => !own.lead_here(to),
             Reach::Asked { asker: Asker::OfflineRun, .. } | Reach::Through(_) => false,
-            Reach::Asked { asker, config, own, .. } => permits(*asker, &config.access.destinations, own, to),
+            Reach::Asked { asker, config, own, way } => {
+                permits(*asker, &config.access.destinations, own, to) && way.by_rule.closes(to.ip()).is_none()
+            }
+        }
+    }
+
+    /// The rule by which a request may not lead to this address.
+    pub fn closed_by(&self, ip: IpAddr) -> Option<&str> {
+        match self {
+            Reach::Asked { way, .. } => way.by_rule.closes(ip),
+            _ => None,
+        }
+    }
+
+    /// Whether a rule denies this address to some clients, be it not to this one.
+    pub fn is_closed_to_some(&self, ip: IpAddr) -> bool {
+        matches!(self, Reach::Asked { config, .. } if closes_to_some(config, ip))
+    }
+}
+
+/// Whether a rule denies this address to some clients. What a name brings from there is kept for nobody: stored answers are found by their
+/// URL, whoever asks.
+pub fn closes_to_some(config: &Config, ip: IpAddr) -> bool {
+    config.rule_table.closes(ip) || config.rule_table.closes(meant(ip))
+}
+
+/// The addresses that a host in this form stands for: its own, and the one that is meant.
+pub fn each_literal(host: &Host, each: &mut dyn FnMut(IpAddr)) {
+    if let Some(ip) = host.ip() {
+        each(ip);
+        if meant(ip) != ip {
+            each(meant(ip));
         }
     }
 }

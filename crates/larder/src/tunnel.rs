@@ -129,7 +129,7 @@ impl Opening<'_> {
             record.breaks_off("offline", "the run is offline, and the tunnel is not one that is opened");
             return stream.end_by_reset();
         }
-        let reach = self.env.reach(Some(peer.listener.asker)).by_rule(tunnel.hops.clone());
+        let reach = self.env.reach(Some(peer.listener.asker)).by_rule(tunnel.reach.clone());
         let way = Cell::new(None);
         let opened = self.env.upstreams.tunnel(&host, port, &reach, &|note| way.set(Some(note))).await;
         way.take().into_iter().for_each(|note| record.note_way(note));

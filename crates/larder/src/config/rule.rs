@@ -9,9 +9,10 @@ use larder_rules::rule::Priority;
 use larder_rules::template::Template;
 use larder_rules::values::{FieldTest, ListenerPattern, MediaPattern, Pattern, PortRange, QueryPattern, may_change};
 use larder_rules::week::{Window, Zone};
-use larder_rules::{HostPattern, PathPattern, Table, When, network};
+use larder_rules::{HostPattern, Networks, PathPattern, Table, When, network};
 use larder_wire::{Method, Scheme};
 use std::fmt::Write;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +41,26 @@ pub struct RuleTable {
     pub routes: Vec<Option<Arc<SiteOrigin>>>,
     /// Of each rule that names parents, through whom origins are asked.
     pub hops: Vec<Option<Arc<HopsByRule>>>,
+    /// Of each rule that denies destinations, which.
+    pub closed: Vec<Option<Arc<ClosedDestinations>>>,
+    /// A rule denies destinations.
+    pub closes_any: bool,
+}
+
+/// Destinations that a rule denies.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClosedDestinations {
+    /// The networks.
+    pub networks: Networks,
+    /// The rule, for people.
+    pub rule: Box<str>,
+}
+
+impl RuleTable {
+    /// Whether a rule denies this destination, be it to some clients alone.
+    pub fn closes(&self, ip: IpAddr) -> bool {
+        self.closes_any && self.closed.iter().flatten().any(|closed| closed.networks.contains(ip))
+    }
 }
 
 /// The work of a rule, as it is written.
@@ -211,6 +232,16 @@ pub static RULE_WHEN: &[Setting<When>] = &[
     texts!("rule.when.port", port, "ports", PortRange::parse).about("Ports of the URL: `443`, `8000-8999`."),
     texts!("rule.when.host", host, "host patterns", HostPattern::parse)
         .about("Hosts of the URL: `www.example.org`, `*.example.org` (all names below), `.example.org` (both, as Squid's `dstdomain`) or `*`. Thousands of names belong into a list."),
+    texts!("rule.when.host_regex", host_regex, "regular expressions", |text| Pattern::parse(text).ok())
+        .about("Regular expressions that are found in the host, which is in lower case: `^ad[0-9]*[.]`. Prefer `host` and lists where they will do."),
+    OfWhen::new("rule.when.destination", Field::Texts {
+        form: "networks",
+        read: |w| w.destination.iter().map(ToString::to_string).collect(),
+        clear: |w| w.destination.clear(),
+        push: |w, text| network(text).map(|net| w.destination.push(net)).is_some(),
+    })
+    .default_words("any")
+    .about("Networks of the address that the connection to the origin would lead to, in a rule with `deny` and outside of `not` and `any`. Each address is judged when it is connected to ([rules.md](rules.md#the-facts-that-a-rule-sees))."),
     OfWhen::new("rule.when.client", Field::Texts {
         form: "networks",
         read: |w| w.client.iter().map(ToString::to_string).collect(),

@@ -11,11 +11,11 @@ use super::stream::ClientStream;
 use super::{by_verdict, note, note_answer};
 use crate::client::Client;
 use crate::clock;
-use crate::config::next_hop::HopsByRule;
 use crate::env::{Env, PeerFacts};
 use crate::fetch;
 use crate::page::Page;
 use crate::people::User;
+use crate::reach::ReachByRule;
 use crate::record::{Cause, Notes, Outcome, Record};
 use crate::request_body::RequestBody;
 use crate::rules::{self, Ask, Limited, TunnelFor, Verdict};
@@ -55,8 +55,8 @@ pub struct Intercepted {
     pub user: Option<Arc<User>>,
     /// The limits of bandwidth that count where it stays closed: inside, each request has its own.
     pub limits: Option<Rc<[Limited]>>,
-    /// The choice of rules of those through which it goes where it stays closed.
-    pub hops: Option<Arc<HopsByRule>>,
+    /// The choice of rules through whom it goes, and how far, where it stays closed.
+    pub reach: ReachByRule,
 }
 
 /// Serves a CONNECT for as long as the client can still get an error page: up to the connection to its origin, or to the 200
@@ -68,11 +68,11 @@ pub async fn connect<S: ClientStream>(
     body: &Result<RequestBody, Fault>,
     record: &mut Record,
 ) -> LeaveOutcome {
-    let (host, port, user, limits, hops) = match verdict {
-        Verdict::Tunnel(host, port, TunnelFor { user, rules, note, limits, hops }) => {
+    let (host, port, user, limits, by_rule) = match verdict {
+        Verdict::Tunnel(host, port, TunnelFor { user, rules, note, limits, reach }) => {
             rules.iter().for_each(|rules| record.note_rules(rules));
             note.into_iter().for_each(|note| record.note_hook(*note));
-            (host, port, user, limits, hops)
+            (host, port, user, limits, reach)
         }
         Verdict::Answer(page) => return answer(stream, request, page, record),
         Verdict::Hooked(hooked) => {
@@ -105,14 +105,14 @@ pub async fn connect<S: ClientStream>(
         return LeaveOutcome::Answered(ended);
     }
     if stream.opens_tunnel(&host) {
-        return LeaveOutcome::Intercept(host, port, Intercepted { user, limits, hops });
+        return LeaveOutcome::Intercept(host, port, Intercepted { user, limits, reach: by_rule });
     }
     if stream.peer().listener.is_offline() {
         return answer(stream, request, offline::not_opened(), record);
     }
     // Answers to earlier pipelined requests go out before the wait for the origin.
     let _ = stream.flush().await;
-    let reach = stream.env().reach(Some(stream.peer().listener.asker)).by_rule(hops);
+    let reach = stream.env().reach(Some(stream.peer().listener.asker)).by_rule(by_rule);
     let env = Rc::clone(stream.env());
     let way = Cell::new(None);
     let opened = env.upstreams.tunnel(&host, port, &reach, &|note| way.set(Some(note))).await;

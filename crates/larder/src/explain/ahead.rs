@@ -176,7 +176,7 @@ fn at_tunnel(
         Verdict::Tunnel(.., tunnel) => {
             rules_of(&tunnel, steps);
             steps.extend(supposed_of(tunnel.user.as_ref(), scene));
-            (tunnel.user, tunnel.hops)
+            (tunnel.user, tunnel.reach.hops)
         }
         _ => (None, None),
     };
@@ -310,7 +310,7 @@ async fn judge(
             hooks_of_connect(&host, request, (scene, mounts), steps);
             let end = own(steps, &tunnel_words(&host, port), "tunnel");
             let url = Url { scheme: Scheme::Https, host, port, path: "/".into() };
-            steps.extend(way_of(&url, tunnel.hops.as_deref(), &places.config));
+            steps.extend(way_of(&url, tunnel.reach.hops.as_deref(), &places.config));
             end
         }
         Verdict::Needs(..) => {

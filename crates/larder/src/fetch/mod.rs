@@ -346,6 +346,16 @@ impl Fetch {
             Route::Forward(_) if !answer.peer.address().is_some_and(|peer| reach::may_keep(host, peer.ip())) => {
                 Keepable::No
             }
+            // Rules deny the address to some, and these would find what is stored. Where the URL has the address, it is judged each time.
+            Route::Forward(_)
+                if host.ip().is_none()
+                    && answer
+                        .peer
+                        .address()
+                        .is_some_and(|peer| reach::closes_to_some(&self.env.config(), peer.ip())) =>
+            {
+                Keepable::No
+            }
             _ => Keepable::Yes,
         }
     }

@@ -258,13 +258,13 @@ impl Ask {
 
     /// How far, and through whom, the origin may be asked.
     pub fn reach(&self, env: &Env) -> Reach {
-        let hops = self.by_table.as_ref().and_then(|by_table| by_table.hops.clone());
-        env.reach(self.asker()).by_rule(hops)
+        let by_rule = self.by_table.as_ref().map(|by_table| by_table.reach.clone());
+        env.reach(self.asker()).by_rule(by_rule.unwrap_or_default())
     }
 
     /// The choice of rules of those through whom the origin is asked.
     pub fn hops(&self) -> Option<&HopsByRule> {
-        self.by_table.as_ref()?.hops.as_deref()
+        self.by_table.as_ref()?.reach.hops.as_deref()
     }
 
     /// The request target as the origin gets it.

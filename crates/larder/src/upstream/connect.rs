@@ -249,7 +249,10 @@ impl<'a> Race<'a> {
             return;
         }
         if !self.reach.permits(SocketAddr::new(ip, self.port)) {
-            self.faults.push(UpstreamFault::out_of_reach());
+            self.faults.push(match self.reach.closed_by(ip) {
+                None => UpstreamFault::out_of_reach(),
+                Some(rule) => UpstreamFault::closed_by(rule),
+            });
             return;
         }
         self.known[place] += 1;

@@ -8,6 +8,7 @@ mod check;
 mod confinement;
 mod credentials;
 mod damaged;
+mod destinations;
 mod explain;
 mod ftp;
 mod git;
