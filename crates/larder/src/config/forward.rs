@@ -24,8 +24,6 @@ pub struct ForwardHooks {
 pub struct ForwardParents {
     /// Their names, in the order in which they are tried; `direct` for the origin itself.
     pub names: Vec<String>,
-    /// The configuration says them, be it none.
-    pub is_said: bool,
     /// The same; none: requests go to the origins.
     pub hops: Arc<[NextHop]>,
     /// Requests may have other hops than the origin, by this or by rules.

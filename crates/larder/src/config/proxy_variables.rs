@@ -114,10 +114,9 @@ impl Config {
         hops.chain([NextHop::DirectIfNone]).collect()
     }
 
-    /// Requests of the forward proxy go through the parents of these variables, where the configuration says nothing of parents.
+    /// Requests of the forward proxy go through the parents of these variables, where the configuration names none, nor `direct`.
     pub fn with_parents_of_environment(mut self, variables: &ProxyVariables) -> Result<Config, String> {
-        let forward = &self.forward_parents;
-        if forward.is_said || !forward.names.is_empty() {
+        if !self.forward_parents.names.is_empty() {
             return Ok(self);
         }
         self.take_parents_of_environment(variables)?;
@@ -214,7 +213,7 @@ mod tests {
         }
         // What the configuration says goes before.
         let mut said = Config::default();
-        said.forward_parents.is_said = true;
+        said.forward_parents.names = vec!["direct".to_owned()];
         assert!(said.with_parents_of_environment(&all).unwrap().parents.is_empty());
     }
 }

@@ -429,16 +429,13 @@ pub static SETTINGS: &[Setting<Config>] = &[
     Whole::new("forward.parents", Field::Texts {
         form: "names",
         read: |c| c.forward_parents.names.clone(),
-        clear: |c| {
-            c.forward_parents.names.clear();
-            c.forward_parents.is_said = true;
-        },
+        clear: |c| c.forward_parents.names.clear(),
         push: |c, text| {
             c.forward_parents.names.push(text.to_owned());
             !text.is_empty()
         },
     })
-    .about("The `[[parent]]`s through which requests of the forward proxy go, tried in this order; nothing goes past them but to hosts of `forward.direct`, unless the last name is `direct`, for the origin itself. `environment` stands for those of the variables `http_proxy`, `https_proxy` and `all_proxy`, with `no_proxy` ([neighbours.md](neighbours.md#parents))."),
+    .about("The `[[parent]]`s through which requests of the forward proxy go, tried in this order; nothing goes past them but to hosts of `forward.direct`, unless the last name is `direct`, for the origin itself. `environment` stands for those of the variables `http_proxy`, `https_proxy` and `all_proxy`, with `no_proxy`, which `larder run` takes where nothing is said here ([neighbours.md](neighbours.md#parents))."),
     Whole::new("forward.parents_by", Field::Text {
         form: "order or carp",
         read: |c| c.forward_parents.by.as_str().to_owned(),

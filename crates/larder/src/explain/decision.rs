@@ -243,7 +243,7 @@ pub(super) fn by_order(order: ParentOrder) -> Option<&'static str> {
         ParentOrder::By(HopsOrder::Carp) => Some("the URL has it by CARP"),
         ParentOrder::By(HopsOrder::Hit) => Some("it said that it has the response"),
         ParentOrder::By(HopsOrder::FirstMiss) => Some("it was the first one to say that it does not have the response"),
-        ParentOrder::AllDead => Some("all had failed of late, so they were tried all the same"),
+        ParentOrder::AllDead => Some("no other led there, so those were tried that had failed of late"),
     }
 }
 

@@ -12,7 +12,7 @@ pub struct WayNote {
     pub taken: Option<TakenWay>,
     /// The parents that were tried before it in vain, and why.
     pub failed: Vec<(Arc<Parent>, Box<str>)>,
-    /// The parents that were not tried, because they had failed of late.
+    /// The parents that were passed over at first, because they had failed of late.
     pub left_out: Vec<Arc<Parent>>,
 }
 
@@ -32,7 +32,7 @@ pub enum TakenWay {
 pub enum ParentOrder {
     /// By the order of those that can be connected to.
     By(HopsOrder),
-    /// All have failed of late, and are tried all the same.
+    /// No other led to the origin, so those were tried that had failed of late.
     AllDead,
 }
 

@@ -201,9 +201,8 @@ impl Upstreams {
 async fn open(shared: &Shared, to: FarEnd<'_>, parents: &Parents, note: &mut WayNote) -> Result<Through, NoParent> {
     let healths = &shared.settings.memory.parents;
     let deadline = Instant::now() + shared.settings.connect_timeout;
-    let mut fault = UpstreamFault::new(UpstreamFaultKind::Parent, "rules leave no parent for this request");
-    let order = ParentOrder::By(parents.order);
-    let mut left_out = Vec::new();
+    let left = || deadline.saturating_duration_since(Instant::now());
+    let (mut left_out, mut fault) = (Vec::new(), None);
     for (at, each) in parents.parents.iter().enumerate() {
         let now = Instant::now();
         if !healths.may_try(&each.1, now) {
@@ -212,30 +211,35 @@ async fn open(shared: &Shared, to: FarEnd<'_>, parents: &Parents, note: &mut Way
             continue;
         }
         let behind = parents.parents.iter().skip(at + 1).filter(|(_, parent)| !healths.rests(parent, now)).count();
-        let share = share(deadline - now, behind + usize::from(parents.is_direct_last));
+        let share = share(left(), behind + usize::from(parents.is_direct_last));
         match attempt(shared, &to, (parents, each), share, note).await {
-            Ok(through) => return Ok(taken(through, order, note)),
+            Ok(through) => return Ok(taken(through, ParentOrder::By(parents.order), note)),
             Err(Trouble::Final(fault)) => return Err(NoParent { fault, direct_within: None }),
-            Err(Trouble::Next(trouble)) => fault = trouble,
+            Err(Trouble::Next(trouble)) => fault = Some(trouble),
         }
     }
     if parents.is_direct_last {
-        let left = deadline.saturating_duration_since(Instant::now());
-        return Err(NoParent { fault, direct_within: Some(left) });
+        let fault = fault.unwrap_or_else(no_parent);
+        return Err(NoParent { fault, direct_within: Some(left()) });
     }
-    if left_out.len() == parents.parents.len() {
-        // That they are dead is an opinion of ours, and no reason to refuse a request.
-        note.left_out.clear();
-        for (at, each) in left_out.iter().enumerate() {
-            let share = share(deadline.saturating_duration_since(Instant::now()), left_out.len() - at - 1);
-            match attempt(shared, &to, (parents, each), share, note).await {
-                Ok(through) => return Ok(taken(through, ParentOrder::AllDead, note)),
-                Err(Trouble::Final(fault)) => return Err(NoParent { fault, direct_within: None }),
-                Err(Trouble::Next(trouble)) => fault = trouble,
-            }
+    // That the others are dead is an opinion of ours, and no reason to refuse a request.
+    for (at, each) in left_out.iter().enumerate() {
+        let share = share(left(), left_out.len() - at - 1);
+        if share.is_zero() {
+            break;
+        }
+        match attempt(shared, &to, (parents, each), share, note).await {
+            Ok(through) => return Ok(taken(through, ParentOrder::AllDead, note)),
+            Err(Trouble::Final(fault)) => return Err(NoParent { fault, direct_within: None }),
+            // The trouble of one that was thought to be well says more.
+            Err(Trouble::Next(trouble)) => fault = fault.or(Some(trouble)),
         }
     }
-    Err(NoParent { fault, direct_within: None })
+    Err(NoParent { fault: fault.unwrap_or_else(no_parent), direct_within: None })
+}
+
+fn no_parent() -> UpstreamFault {
+    UpstreamFault::new(UpstreamFaultKind::Parent, "rules leave no parent for this request")
 }
 
 /// The part of the time that one has which so many others stand behind.
@@ -350,9 +354,8 @@ async fn by_socks(mut stream: TcpStream, parent: &Parent, to: (&Host, u16)) -> R
     };
     let broken = |error: std::io::Error| broke_off(parent, &error);
     stream.write_all(&client.greeting()).await.map_err(broken)?;
-    let mut answer = Vec::new();
     loop {
-        answer.resize(client.wanted(), 0);
+        let mut answer = vec![0; client.wanted()];
         stream.read_exact(&mut answer).await.map_err(broken)?;
         match client.take(&answer) {
             Ok(Step::Send(bytes)) => stream.write_all(&bytes).await.map_err(broken)?,

@@ -100,11 +100,12 @@ impl Parser {
             self.table_rules.iter().flat_map(|(_, rule)| rule.does.parents.iter().chain(&rule.does.parents_except));
         let is_meant = |name: &str| name == ENVIRONMENT;
         let names = self.loaded.config.forward_parents.names.clone();
-        if names.iter().any(|name| is_meant(name)) || of_rules.into_iter().any(|name| is_meant(name)) {
-            if let Err(message) = self.loaded.config.take_parents_of_environment(&ProxyVariables::of_this_process()) {
-                let hint = "correct the variable, or name other parents in `forward.parents`";
-                self.conflict("forward.parents", &message, Some(hint));
-            }
+        let takes = names.iter().any(|name| is_meant(name)) || of_rules.into_iter().any(|name| is_meant(name));
+        if takes
+            && let Err(message) = self.loaded.config.take_parents_of_environment(&ProxyVariables::of_this_process())
+        {
+            let hint = "correct the variable, or name other parents in `forward.parents`";
+            self.conflict("forward.parents", &message, Some(hint));
         }
         let hops = match self.hops(&names) {
             Ok(hops) => hops,
