@@ -46,7 +46,7 @@ enum State {
     Address(usize),
 }
 
-/// What follows on an answer.
+/// The step that follows on an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// These bytes are sent, and the next answer is read.
@@ -253,7 +253,7 @@ mod tests {
             ("a.example", joe, &odd_version, vec![vec![5, 2, 0, 2], login.clone(), name("a.example")]),
         ] {
             assert_eq!(play(host, login_of, answers), (wanted.clone(), Ok(0)), "{host} {answers:?}");
-            // What the far end says at once is not read, and an answer that ends early is none.
+            // Bytes that the far end says at once are not read, and an answer that ends early is none.
             let greeted = [answers, b"SSH-2.0"].concat();
             assert_eq!(play(host, login_of, &greeted), (wanted, Ok(7)), "{host} {answers:?}");
             for len in 0..answers.len() {

@@ -201,8 +201,8 @@ impl Reach {
     }
 }
 
-/// Whether a rule denies this address to some clients. What a name brings from there is kept for nobody: stored answers are found by their
-/// URL, whoever asks.
+/// Whether a rule denies this address to some clients. An answer that a name brings from there is kept for nobody: stored answers are found by
+/// their URL, whoever asks.
 pub fn closes_to_some(config: &Config, ip: IpAddr) -> bool {
     config.rule_table.closes(ip) || config.rule_table.closes(meant(ip))
 }

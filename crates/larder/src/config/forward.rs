@@ -4,7 +4,7 @@ use super::application::Application;
 use super::next_hop::NextHop;
 use super::parent::DirectHosts;
 use larder_balance::Carp;
-use larder_wire::Host;
+use larder_wire::{Host, Scheme, Url};
 use std::sync::Arc;
 
 /// The hooks that requests of the forward proxy meet: those for other hosts than those of sites, in clear text and inside tunnels that
@@ -41,6 +41,16 @@ pub struct ForwardParents {
 }
 
 impl ForwardParents {
+    /// The parents of a URL by CARP. A tunnel has those of its host and port, for a parent sees no more of it.
+    pub(super) fn carp_order(&self, url: &Url) -> Option<Vec<NextHop>> {
+        let carp = self.carp.as_ref()?;
+        let asked = match url.scheme {
+            Scheme::Http => url.to_string(),
+            _ => format!("{}:{}", url.host, url.port),
+        };
+        Some(carp.order(&asked).into_iter().filter_map(|place| self.hops.get(place).copied()).collect())
+    }
+
     /// Whether this host is asked itself, as far as no rule chooses otherwise.
     pub fn is_direct(&self, host: &Host) -> bool {
         self.direct.contains(host) || self.direct_by_environment.contains(host)

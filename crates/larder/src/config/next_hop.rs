@@ -1,7 +1,6 @@
 //! Whom a request of the forward proxy is sent to: parents, or the origin itself, in the order in which they are tried.
 
 use super::Config;
-use super::forward::ForwardParents;
 use super::parent::is_this_machine;
 use larder_wire::{Scheme, Url};
 use std::sync::Arc;
@@ -143,16 +142,4 @@ impl Config {
 fn sorted(mut hops: Vec<NextHop>, order: &[NextHop]) -> Vec<NextHop> {
     hops.sort_by_key(|hop| order.iter().position(|other| other == hop).unwrap_or(usize::MAX));
     hops
-}
-
-impl ForwardParents {
-    /// The parents of a URL by CARP. A tunnel has those of its host and port, for a parent sees no more of it.
-    fn carp_order(&self, url: &Url) -> Option<Vec<NextHop>> {
-        let carp = self.carp.as_ref()?;
-        let asked = match url.scheme {
-            Scheme::Http => url.to_string(),
-            _ => format!("{}:{}", url.host, url.port),
-        };
-        Some(carp.order(&asked).into_iter().filter_map(|place| self.hops.get(place).copied()).collect())
-    }
 }

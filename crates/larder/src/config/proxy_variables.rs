@@ -211,7 +211,7 @@ mod tests {
                 Config::default().with_parents_of_environment(&variables(&[("https_proxy", wrong)])).unwrap_err();
             assert!(trouble.contains("https_proxy") && !trouble.contains("secret"), "{wrong}: {trouble}");
         }
-        // What the configuration says goes before.
+        // The configuration goes before.
         let mut said = Config::default();
         said.forward_parents.names = vec!["direct".to_owned()];
         assert!(said.with_parents_of_environment(&all).unwrap().parents.is_empty());

@@ -417,6 +417,11 @@ impl Record {
         }
     }
 
+    /// The way of its tunnel, where parents were meant.
+    pub fn way_of_tunnel(&self) -> Option<&WayNote> {
+        self.extras.as_deref()?.way.as_deref()
+    }
+
     /// Looks at the way of its tunnel, or of its last fetch, where parents or siblings were meant.
     pub fn with_way<T>(&self, look: impl FnOnce(&WayNote) -> T) -> Option<T> {
         let extras = self.extras.as_deref();

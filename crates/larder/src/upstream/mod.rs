@@ -6,6 +6,7 @@
 
 mod ask_neighbours;
 mod body;
+mod by_parents;
 mod call;
 mod connect;
 mod dns;

@@ -2,21 +2,15 @@
 //! absolute form (RFC 9112 section 3.2.2); for https, and for tunnels, the parent is asked for a tunnel by CONNECT (RFC 9110 section 9.3.6), and TLS
 //! to the origin is spoken inside. A parent that speaks SOCKS (RFC 1928) leads to the origin for every scheme, and reads nothing.
 
-use super::call::CallEvent;
 use super::connect;
 use super::fault::{UpstreamFault, UpstreamFaultKind};
-use super::h1::Connection;
-use super::idle::ConnectionChoice;
-use super::permits::{Grant, Permit};
-use super::{Origin, Shared, Upstreams};
-use crate::client::Client;
+use super::{Origin, ParentHealths, Shared};
 use crate::config::next_hop::{HopsOrder, NextHop};
 use crate::config::parent::{Parent, ParentProtocol};
 use crate::live::Held;
 use crate::reach::{Asker, OwnAddresses, Reach};
 use crate::record::{ParentOrder, TakenWay, WayNote};
 use crate::wire::Wire;
-use larder_rules::rule::Priority;
 use larder_wire::parse::{self, Parsed};
 use larder_wire::socks::{self, Step};
 use larder_wire::{Host, ResponseHead, Scheme, Url};
@@ -32,10 +26,10 @@ use tokio::time::{Instant, timeout};
 pub(super) struct Parents {
     /// Each with its place in the configuration, in the order in which they are tried.
     parents: Vec<(u8, Arc<Parent>)>,
-    order: HopsOrder,
+    pub order: HopsOrder,
     /// The origin itself is asked where none of them leads there.
     is_direct_last: bool,
-    is_offline: bool,
+    pub is_offline: bool,
     own: Rc<Held<OwnAddresses>>,
 }
 
@@ -56,7 +50,7 @@ pub(super) fn of(url: &Url, reach: &Reach) -> Option<Parents> {
 impl Parents {
     /// The parents over whose idle connections a request may go. A URL that has one of its own goes over that one's, so that each object
     /// is stored at one of them.
-    fn over_idle(&self, healths: &super::ParentHealths, now: Instant) -> Rc<[Arc<Parent>]> {
+    pub(super) fn over_idle(&self, healths: &ParentHealths, now: Instant) -> Rc<[Arc<Parent>]> {
         let all = || self.parents.iter().map(|(_, parent)| parent);
         let first = || all().find(|parent| !healths.rests(parent, now)).or_else(|| all().next());
         match self.order {
@@ -83,7 +77,7 @@ pub(super) struct ThroughParent {
 }
 
 /// The far end that parents are to lead to.
-enum FarEnd<'a> {
+pub(super) enum FarEnd<'a> {
     /// An origin, TLS included; called when TLS begins.
     Origin(&'a Origin, &'a dyn Fn()),
     /// A host and port, as a plain stream.
@@ -91,10 +85,10 @@ enum FarEnd<'a> {
 }
 
 /// No parent led to the far end.
-struct NoParent {
-    fault: UpstreamFault,
+pub(super) struct NoParent {
+    pub fault: UpstreamFault,
     /// The origin may be asked itself within this time.
-    direct_within: Option<Duration>,
+    pub direct_within: Option<Duration>,
 }
 
 /// One parent led nowhere.
@@ -105,100 +99,14 @@ enum Trouble {
     Final(UpstreamFault),
 }
 
-impl Upstreams {
-    /// A connection to the origin of a URL through one of these parents, as [`Upstreams::connection`] gives one to the origin itself.
-    pub(super) async fn connection_by_parents(
-        &self,
-        (url, tls_name): (&Url, Option<&Host>),
-        choice: ConnectionChoice,
-        (reach, parents): (&Reach, &Parents),
-        now: Instant,
-        (asked_by, on): ((Option<Client>, Priority), &dyn Fn(CallEvent)),
-    ) -> Result<Connection, UpstreamFault> {
-        if parents.is_offline {
-            return Err(UpstreamFault::out_of_reach());
-        }
-        let memory = &self.shared.settings.memory;
-        let origin = self.shared.pool.origin_by_parents((url, tls_name), now);
-        let (permit, handed_on, now) = match Permit::try_take(&origin, asked_by.0) {
-            Some(permit) => (permit, None, now),
-            None => {
-                let Grant { permit, connection } = Permit::wait(&origin, asked_by).await?;
-                (permit, connection, Instant::now())
-            }
-        };
-        let over = Reach::Through(parents.over_idle(&memory.parents, now));
-        if let Some(idle) = origin.idle_for(choice, &over, handed_on, now) {
-            origin.count(|counts| counts.reused += 1);
-            if let Some(through) = &idle.parent {
-                let taken = TakenWay::Parent(Arc::clone(&through.parent), ParentOrder::By(parents.order));
-                on(CallEvent::WayTaken(Box::new(WayNote { taken: Some(taken), ..WayNote::default() })));
-            }
-            return Ok(Connection::again(idle, permit, Rc::clone(&self.shared), now));
-        }
-        origin.make_room();
-        on(CallEvent::Connecting);
-        memory.outages.tries(origin.origin(), now);
-        let mut note = Box::<WayNote>::default();
-        let accepted = || on(CallEvent::Accepted);
-        let opened = open(&self.shared, FarEnd::Origin(origin.origin(), &accepted), parents, &mut note).await;
-        match opened {
-            Ok(through) => {
-                origin.count(|counts| counts.opened += 1);
-                on(CallEvent::WayTaken(note));
-                Ok(Connection::through(through, permit, Rc::clone(&self.shared)))
-            }
-            Err(NoParent { fault, direct_within: None }) => {
-                origin.count(|counts| counts.failed += 1);
-                on(CallEvent::WayTaken(note));
-                Err(fault)
-            }
-            Err(NoParent { direct_within: Some(left), .. }) => {
-                origin.count(|counts| counts.failed += u64::from(!note.failed.is_empty()));
-                drop(permit);
-                note.taken = Some(TakenWay::Direct);
-                on(CallEvent::WayTaken(note));
-                let reach = reach.clone().directly();
-                let now = Instant::now();
-                let direct = Box::pin(self.connection((url, tls_name), choice, &reach, now, (asked_by, on)));
-                timeout(left, direct).await.unwrap_or_else(|_| Err(direct_too_slow(&url.host)))
-            }
-        }
-    }
-
-    /// A tunnel to a host through one of these parents, as [`Upstreams::tunnel`] gives one directly.
-    pub(super) async fn tunnel_by_parents(
-        &self,
-        (host, port): (&Host, u16),
-        (reach, parents): (&Reach, &Parents),
-        on: &dyn Fn(Box<WayNote>),
-    ) -> Result<Wire, UpstreamFault> {
-        if parents.is_offline {
-            return Err(UpstreamFault::out_of_reach());
-        }
-        let mut note = Box::<WayNote>::default();
-        match open(&self.shared, FarEnd::Tunnel(host, port), parents, &mut note).await {
-            Ok(through) => {
-                on(note);
-                Ok(through.wire)
-            }
-            Err(NoParent { fault, direct_within: None }) => {
-                on(note);
-                Err(fault)
-            }
-            Err(NoParent { direct_within: Some(left), .. }) => {
-                note.taken = Some(TakenWay::Direct);
-                on(note);
-                let Shared { dns, settings, .. } = &*self.shared;
-                connect::open_plain(dns, settings, (host, port), reach, left).await
-            }
-        }
-    }
-}
-
 /// Connects to the far end through the first parent that leads there. All of them together, and the origin itself behind them, have
 /// `connect_timeout`: each one an equal part of what is left.
-async fn open(shared: &Shared, to: FarEnd<'_>, parents: &Parents, note: &mut WayNote) -> Result<Through, NoParent> {
+pub(super) async fn open(
+    shared: &Shared,
+    to: FarEnd<'_>,
+    parents: &Parents,
+    note: &mut WayNote,
+) -> Result<Through, NoParent> {
     let healths = &shared.settings.memory.parents;
     let deadline = Instant::now() + shared.settings.connect_timeout;
     let left = || deadline.saturating_duration_since(Instant::now());
@@ -449,9 +357,4 @@ fn too_slow(parent: &Parent, time: Duration) -> UpstreamFault {
     let seconds = time.as_secs_f64();
     let detail = format!("the parent {} did not connect to the origin within {seconds:.1} s", parent.name);
     UpstreamFault::new(UpstreamFaultKind::ConnectTimeout, detail).after_contact()
-}
-
-fn direct_too_slow(host: &Host) -> UpstreamFault {
-    let detail = format!("no parent led to {host}, and no connection to it came about in the time that was left");
-    UpstreamFault::new(UpstreamFaultKind::ConnectTimeout, detail)
 }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 enum Manner {
     /// It connects to this address, whoever is asked for.
     Leads(SocketAddr),
-    /// The same, for joe with the password pear.
+    /// It does so for joe with the password pear alone.
     LeadsJoe(SocketAddr),
     /// It refuses with this code.
     Refuses(u8),
