@@ -94,6 +94,7 @@ impl Slot {
     pub const USER: Slot = Slot(60);
     pub const GROUP: Slot = Slot(61);
     pub const DESTINATION: Slot = Slot(62);
+    pub const HOST_REGEX: Slot = Slot(63);
 }
 
 /// A table that asks about more fields by name is refused.

@@ -50,6 +50,7 @@ fn covers(wide: &When, narrow: &When) -> bool {
         && has_all(&wide.listener, &narrow.listener)
         && has_all(&wide.port, &narrow.port)
         && has_all(&wide.host, &narrow.host)
+        && has_all(&wide.host_regex, &narrow.host_regex)
         && (wide.client.is_empty() || wide.client == narrow.client)
         && (wide.time.is_empty() || (has_all(&wide.time, &narrow.time) && wide.zone == narrow.zone))
         && has_all(&wide.sni, &narrow.sni)

@@ -57,6 +57,8 @@ pub struct When {
     pub port: Vec<PortRange>,
     /// Hosts of the URL.
     pub host: Vec<HostPattern>,
+    /// Expressions that are found in the host.
+    pub host_regex: Vec<Pattern>,
     /// Networks of the client.
     pub client: Networks,
     /// Times of the week, in `zone`.
@@ -132,6 +134,10 @@ pub struct Do {
     pub rate: Option<RateLimit>,
     /// The names of the limits of bandwidth under which the answer is sent.
     pub bandwidth: Vec<Box<str>>,
+    /// The names of the parents through which the origin is asked, in place of the usual ones.
+    pub parents: Vec<Box<str>>,
+    /// The names of parents that are left out.
+    pub parents_except: Vec<Box<str>>,
     /// The class in which the request waits where something is overloaded.
     pub priority: Option<Priority>,
     /// A word for the log.
@@ -257,6 +263,7 @@ impl When {
             (Slot::LISTENER, self.listener.is_empty()),
             (Slot::PORT, self.port.is_empty()),
             (Slot::HOST, self.host.is_empty()),
+            (Slot::HOST_REGEX, self.host_regex.is_empty()),
             (Slot::CLIENT, self.client.is_empty()),
             (Slot::TIME, self.time.is_empty()),
             (Slot::SNI, self.sni.is_empty()),
@@ -289,6 +296,7 @@ impl When {
             Slot::LISTENER => self.listener.iter().any(|listener| listener.matches(facts.listener())),
             Slot::PORT => self.port.iter().any(|range| range.has(facts.port())),
             Slot::HOST => self.host.iter().any(|host| host.matches(facts.host())),
+            Slot::HOST_REGEX => self.host_regex.iter().any(|regex| regex.is_in(facts.host().as_str().as_bytes())),
             Slot::CLIENT => self.client.contains(facts.client()),
             Slot::TIME => {
                 let (day, minute) = self.zone.day_and_minute(facts.minute());
@@ -347,7 +355,15 @@ impl When {
 
     /// Whether all of it holds, asked matcher by matcher.
     pub(crate) fn holds(&self, facts: &impl Facts) -> Result<bool, Stop> {
-        let slots = self.slots(0);
+        self.hold_in(self.slots(0), facts)
+    }
+
+    /// Whether all of it holds but for the networks of the destination.
+    pub(crate) fn holds_but_for_destination(&self, facts: &impl Facts) -> Result<bool, Stop> {
+        self.hold_in(self.slots(0).without(Slots::default().with(Slot::DESTINATION)), facts)
+    }
+
+    fn hold_in(&self, slots: Slots, facts: &impl Facts) -> Result<bool, Stop> {
         for slot in slots.iter() {
             if !self.test(slot, usize::from(slot.0.saturating_sub(Slot::FIELDS.0)), facts)? {
                 return Ok(false);
@@ -469,6 +485,10 @@ impl Do {
         words.extend(self.grace.map(|time| format!("grace {} s", time.as_secs())));
         words.extend(self.rate.map(|rate| format!("rate {rate} by {}", rate.by.as_str())));
         words.extend(self.bandwidth.iter().map(|name| format!("bandwidth {name}")));
+        if !self.parents.is_empty() {
+            words.push(format!("parents {}", self.parents.join(", ")));
+        }
+        words.extend(self.parents_except.iter().map(|name| format!("without parent {name}")));
         words.extend(self.priority.map(|priority| format!("priority {}", priority.as_str())));
         words.extend(self.mark.as_ref().map(|mark| format!("mark {mark}")));
         words.extend(self.verdict.as_ref().map(|verdict| verdict.as_str().to_owned()));

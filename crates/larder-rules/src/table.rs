@@ -39,6 +39,8 @@ pub struct Table {
     tried: BTreeMap<u8, Vec<u16>>,
     /// Groups of rules with the same times in the same zone.
     times: Vec<(Zone, Vec<RuleTimes>)>,
+    /// Rules with a verdict that name destinations.
+    of_destinations: Vec<u16>,
 }
 
 /// A rule, and its times of the week.
@@ -219,6 +221,8 @@ impl Table {
             self.index_texts(number, when, &mut texts, &mut globs);
         }
         self.globs = GlobIndex::new(globs)?;
+        let ends = |(rule, _): &(&Compiled, u16)| rule.ends && rule.slots.has(Slot::DESTINATION);
+        self.of_destinations = self.compiled.iter().zip(0..).filter(ends).map(|(_, number)| number).collect();
         for slot in [Slot::SCHEME, Slot::LISTENER, Slot::PORT, Slot::SIZE] {
             let rules =
                 self.compiled.iter().zip(0..).filter(|(rule, _)| rule.slots.has(slot)).map(|(_, number)| number);
@@ -263,6 +267,7 @@ impl Table {
                 (None, None) => globs.push((number, pattern.clone())),
             }
         }
+        when.host_regex.iter().for_each(|regex| texts.of(Slot::HOST_REGEX).regex(regex.as_str(), number));
         when.path_regex.iter().for_each(|regex| texts.of(Slot::PATH_REGEX).regex(regex.as_str(), number));
         for pattern in &when.query {
             match pattern.is_prefix {
@@ -320,6 +325,24 @@ impl Table {
         Ok(matched)
     }
 
+    /// The rules with a verdict on some destinations that would hold if the request led there, as far as no rule before them has a verdict on
+    /// it; those that hold already are not among them.
+    pub fn by_destination(&self, facts: &impl Facts, matched: &Matched) -> Result<Vec<u16>, Stop> {
+        let mut found = Vec::new();
+        let end = matched.end().unwrap_or(u16::MAX);
+        for number in self.of_destinations.iter().take_while(|number| **number < end) {
+            let (Some(rule), Some(compiled)) = (self.rule(*number), self.compiled.get(usize::from(*number))) else {
+                break;
+            };
+            let other = Slots(compiled.all_slots.0 & !Slots::default().with(Slot::DESTINATION).0);
+            facts.depends_on(other.without(Slots::FREE));
+            if rule.when.holds_but_for_destination(facts)? {
+                found.push(*number);
+            }
+        }
+        Ok(found)
+    }
+
     /// Before the path is asked for: the facts that any rule from this one on could ask for with another path.
     fn note_dependences(&self, facts: &impl Facts, live: &RuleSet, first: u16) {
         let mut slots = Slots::default();
@@ -361,6 +384,10 @@ impl Table {
                     text(path, holds);
                     self.globs.select(path, live, holds);
                 }
+            }
+            Slot::HOST_REGEX => {
+                let host = facts.host().as_str().as_bytes();
+                texts.iter().for_each(|texts| texts.select_found(host, holds));
             }
             Slot::PATH_REGEX => {
                 facts.path()?.iter().for_each(|path| texts.iter().for_each(|texts| texts.select_found(path, holds)));

@@ -101,7 +101,11 @@ fn draw_when(draw: &mut Draw, depth: usize) -> When {
             1 => when.scheme = vec![draw.of(&[Scheme::Http, Scheme::Https])],
             2 => when.listener = draw.some(&[":3128", "127.0.0.1:8080", "127.0.0.1:3128"], ListenerPattern::parse),
             3 => when.port = draw.some(&["80", "443", "8000-8999"], PortRange::parse),
-            4 | 5 => when.host = draw.some(&HOST_PATTERNS, HostPattern::parse),
+            4 => when.host = draw.some(&HOST_PATTERNS, HostPattern::parse),
+            5 if draw.one_in(2) => {
+                when.host_regex = draw.some(&["^ads[.]", "test$", "[0-9]"], |regex| Pattern::parse(regex).ok());
+            }
+            5 => when.host = draw.some(&HOST_PATTERNS, HostPattern::parse),
             6 => when.client = draw.some(&NETS, |net| net.parse().ok()).into_iter().collect(),
             7 => when.time = draw.some(&WINDOWS, Window::parse),
             8 => when.sni = draw.some(&HOST_PATTERNS, HostPattern::parse),

@@ -8,7 +8,7 @@
 //! heads), [`parse`] (bytes to heads), [`framing`] (where a body ends), [`body`] (decoding it),
 //! [`encode`] (values to bytes); then what a cache reads: [`date`], [`directives`], [`etag`],
 //! [`range`], [`structured`]; at last [`icap`], which carries heads of HTTP to a service that may change them, and the
-//! datagrams of neighbouring caches, [`icp`] and [`htcp`].
+//! datagrams of neighbouring caches, [`icp`] and [`htcp`], and [`socks`], by which a server connects in a client's place.
 
 // `println!` and its kin panic where nobody reads them.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
@@ -34,6 +34,7 @@ pub mod names;
 pub mod parse;
 pub mod range;
 pub mod reading;
+pub mod socks;
 pub mod structured;
 pub mod target;
 

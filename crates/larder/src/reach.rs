@@ -2,11 +2,15 @@
 //! connection: a name may be spelled in many ways, and may lead to another address than before. Origins that stand in
 //! the configuration are not judged here.
 
+use crate::config::next_hop::{HopsByRule, HopsOrder, NextHops};
+use crate::config::parent::Parent;
+use crate::config::rule::ClosedDestinations;
 use crate::config::{Config, Listen, Networks};
 use crate::live::Held;
-use larder_wire::Host;
+use larder_wire::{Host, Url};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// The word for a refusal.
 pub const REFUSED: &str = "out-of-reach";
@@ -82,6 +86,8 @@ fn is_of_this_machine(ip: IpAddr) -> bool {
 pub enum Reach {
     /// To an origin of the configuration, wherever that is.
     Configured,
+    /// To a server of the configuration that is not this one.
+    NotHere(Rc<Held<OwnAddresses>>),
     /// To an address that a client of the forward proxy may reach.
     Asked {
         /// The client that asks.
@@ -93,33 +99,120 @@ pub enum Reach {
         /// Through which parents.
         way: Way,
     },
+    /// Over an open connection through one of these parents, and nowhere else.
+    Through(Rc<[Arc<Parent>]>),
 }
 
-/// Through which parents a request goes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Way {
-    /// Those of `forward.parents` in their order, but for hosts of `forward.direct`.
-    #[default]
-    Configured,
-    /// These, in this order: their places in `forward.parents`, from 0.
-    Parents(Rc<[u8]>),
+/// The choice of rules about one request.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ReachByRule {
+    /// Through whom it goes.
+    pub hops: Option<Arc<HopsByRule>>,
+    /// Where it may not lead.
+    pub closed: Option<Arc<[Arc<ClosedDestinations>]>>,
+}
+
+impl ReachByRule {
+    /// Whether rules choose nothing.
+    pub fn is_empty(&self) -> bool {
+        self.hops.is_none() && self.closed.is_none()
+    }
+
+    /// The rule by which a request may not lead to this address.
+    fn closes(&self, ip: IpAddr) -> Option<&str> {
+        let mut closed = self.closed.iter().flat_map(|closed| closed.iter());
+        let found = closed.find(|closed| closed.networks.contains(ip) || closed.networks.contains(meant(ip)))?;
+        Some(&found.rule)
+    }
+}
+
+/// The choice of the parents through which a request goes, beside that of the settings.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Way {
+    /// The choice of rules.
+    pub by_rule: ReachByRule,
+    /// The parent that goes before others, by its place, and why.
+    pub first: Option<(u8, HopsOrder)>,
+    /// The origin is asked itself: no parent that was meant leads there.
+    pub is_direct: bool,
 }
 
 impl Reach {
-    /// To go this way.
-    pub fn by(mut self, by: Way) -> Reach {
+    /// With this choice of rules.
+    pub fn by_rule(mut self, by_rule: ReachByRule) -> Reach {
         if let Reach::Asked { way, .. } = &mut self {
-            *way = by;
+            way.by_rule = by_rule;
         }
         self
+    }
+
+    /// With this parent before others.
+    pub fn first_by(mut self, place: u8, order: HopsOrder) -> Reach {
+        if let Reach::Asked { way, .. } = &mut self {
+            way.first = Some((place, order));
+        }
+        self
+    }
+
+    /// To the origin itself.
+    pub fn directly(mut self) -> Reach {
+        if let Reach::Asked { way, .. } = &mut self {
+            way.is_direct = true;
+        }
+        self
+    }
+
+    /// Those that a request for this URL is sent to; `None`: to the origin itself. A tunnel is asked for by a URL of https.
+    pub fn next_hops(&self, url: &Url) -> Option<NextHops> {
+        let Reach::Asked { config, way, .. } = self else { return None };
+        if !config.forward_parents.is_any || way.is_direct {
+            return None;
+        }
+        let hops = config.next_hops(url, way.by_rule.hops.as_deref())?;
+        Some(match way.first {
+            Some((place, order)) => hops.with_first(place, order),
+            None => hops,
+        })
     }
 
     /// Whether a connection may lead to this address.
     pub fn permits(&self, to: SocketAddr) -> bool {
         match self {
             Reach::Configured => true,
-            Reach::Asked { asker: Asker::OfflineRun, .. } => false,
-            Reach::Asked { asker, config, own, .. } => permits(*asker, &config.access.destinations, own, to),
+            Reach::NotHere(own) => !own.lead_here(to),
+            Reach::Asked { asker: Asker::OfflineRun, .. } | Reach::Through(_) => false,
+            Reach::Asked { asker, config, own, way } => {
+                permits(*asker, &config.access.destinations, own, to) && way.by_rule.closes(to.ip()).is_none()
+            }
+        }
+    }
+
+    /// The rule by which a request may not lead to this address.
+    pub fn closed_by(&self, ip: IpAddr) -> Option<&str> {
+        match self {
+            Reach::Asked { way, .. } => way.by_rule.closes(ip),
+            _ => None,
+        }
+    }
+
+    /// Whether a rule denies this address to some clients, be it not to this one.
+    pub fn is_closed_to_some(&self, ip: IpAddr) -> bool {
+        matches!(self, Reach::Asked { config, .. } if closes_to_some(config, ip))
+    }
+}
+
+/// Whether a rule denies this address to some clients. An answer that a name brings from there is kept for nobody: stored answers are found by
+/// their URL, whoever asks.
+pub fn closes_to_some(config: &Config, ip: IpAddr) -> bool {
+    config.rule_table.closes(ip) || config.rule_table.closes(meant(ip))
+}
+
+/// The addresses that a host in this form stands for: its own, and the one that is meant.
+pub fn each_literal(host: &Host, each: &mut dyn FnMut(IpAddr)) {
+    if let Some(ip) = host.ip() {
+        each(ip);
+        if meant(ip) != ip {
+            each(meant(ip));
         }
     }
 }

@@ -81,6 +81,7 @@ impl Server {
         let nursery = Nursery::new(Arc::clone(&mounts), folder.path().to_owned());
         let Plan { config, sources, reread } = plan;
         let mut common = common(config, disk, log);
+        common.parent_healths = Arc::clone(&upstream.memory.parents);
         common.traces =
             Traces::open(&common.config, &common.via_name, Arc::clone(&client_tls)).map_err(StartError::Traces)?;
         let people = common.people.prepare(&common.config).map_err(StartError::People)?;

@@ -3,12 +3,11 @@
 
 use crate::clock;
 use crate::env::{Env, PeerFacts, RecordGuard};
-use crate::exchange::leave::page_of;
+use crate::exchange::leave::{Intercepted, page_of};
 use crate::exchange::pace::Pace;
 use crate::handshake::shake_hands;
 use crate::partial_heads::{HeadUnderWay, HeadsUnderWay};
 use crate::record::Outcome;
-use crate::rules::Limited;
 use crate::socket::Socket;
 use crate::ticker::Wait;
 use crate::tls::HandshakeTrouble;
@@ -48,7 +47,7 @@ impl Opening<'_> {
         peer: &PeerFacts,
         (wire, mut first): (Wire, BytesMut),
         (host, port): (Host, u16),
-        (limits, mut record): (Option<Rc<[Limited]>>, RecordGuard),
+        (tunnel, mut record): (&Intercepted, RecordGuard),
     ) -> Option<(Wire, (Host, u16))> {
         let Wire::Client(mut stream) = wire else {
             record.breaks_off("nested-connect", "there is a tunnel inside a tunnel");
@@ -57,7 +56,7 @@ impl Opening<'_> {
         let hello = match self.look(&mut stream, &mut first).await {
             FirstBytes::Tls(hello) if hello.speaks_http_1_1() => hello,
             FirstBytes::Tls(_) | FirstBytes::Other => {
-                self.pass_unopened(peer, (stream, first), (host, port), (limits, record)).await;
+                self.pass_unopened(peer, (stream, first), (host, port), (tunnel, record)).await;
                 return None;
             }
         };
@@ -66,7 +65,7 @@ impl Opening<'_> {
         let named = hello.host(&host);
         let pass = &self.interception.pass;
         if pass.find(peer.address.ip(), &named, clock::now()).is_some() {
-            self.pass_unopened(peer, (stream, first), (host, port), (limits, record)).await;
+            self.pass_unopened(peer, (stream, first), (host, port), (tunnel, record)).await;
             return None;
         }
         let inside = if host.ip().is_some() { named.clone() } else { host.clone() };
@@ -124,17 +123,20 @@ impl Opening<'_> {
         peer: &PeerFacts,
         (stream, first): (Socket, BytesMut),
         (host, port): (Host, u16),
-        (limits, mut record): (Option<Rc<[Limited]>>, RecordGuard),
+        (tunnel, mut record): (&Intercepted, RecordGuard),
     ) {
         if peer.listener.is_offline() {
             record.breaks_off("offline", "the run is offline, and the tunnel is not one that is opened");
             return stream.end_by_reset();
         }
-        let reach = self.env.reach(Some(peer.listener.asker));
-        match self.env.upstreams.tunnel(&host, port, &reach).await {
+        let reach = self.env.reach(Some(peer.listener.asker)).by_rule(tunnel.reach.clone());
+        let way = Cell::new(None);
+        let opened = self.env.upstreams.tunnel(&host, port, &reach, &|note| way.set(Some(note))).await;
+        way.take().into_iter().for_each(|note| record.note_way(note));
+        match opened {
             Ok(origin) => {
                 let (client, origin) = ((Wire::Client(stream), first), (origin, BytesMut::new()));
-                let pace = limits.and_then(|limits| Pace::under(self.env, &limits));
+                let pace = tunnel.limits.as_ref().and_then(|limits| Pace::under(self.env, limits));
                 splice(self.env, client, origin, pace, record).await;
             }
             Err(fault) => {

@@ -1,10 +1,10 @@
 //! Parents and siblings: lines of `cache_peer` without `originserver`, and who is asked through them.
 //!
-//! Larder's parents are for all hosts but those of `forward.direct`, and nothing goes past them. Where Squid's lines say that exactly, they
-//! are translated; where they don't, more goes through the parents than before, and never less.
+//! Squid's lines about who is asked through which parent become rules with `parents` and `parents_except`. Where a condition can't be said exactly,
+//! more goes through the parents than before, and never less.
 
 use super::lines::Line;
-use super::{FirstMatch, Reader};
+use super::{Effect, FirstMatch, Reader};
 use crate::bound::Cond;
 use crate::draft::NoteId;
 use crate::note::Fate;
@@ -17,8 +17,19 @@ pub(super) struct Peers {
     parents: Vec<Parent>,
     never_direct: Vec<FirstMatch>,
     always_direct: Vec<FirstMatch>,
-    /// Lines that say whether origins are asked themselves where either would do.
-    preferred: Vec<NoteId>,
+    /// Lines that say whether origins are asked themselves where either would do, and whether they say what Larder does.
+    preferred: Vec<(NoteId, Preferred)>,
+}
+
+/// A line about origins that may be asked themselves or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Preferred {
+    /// Parents go before the origin for methods that are not stored too.
+    NonhierarchicalOff,
+    /// Parents go before the origin.
+    PreferDirectOff,
+    /// The origin goes before parents.
+    Direct,
 }
 
 #[derive(Clone, Debug)]
@@ -28,6 +39,8 @@ struct Parent {
     table: Table,
     /// It is for requests that no other one takes.
     is_last: bool,
+    /// It belongs to the array of CARP.
+    is_carp: bool,
     note: NoteId,
 }
 
@@ -45,10 +58,9 @@ const NOTHING_TO_SAY: [&str; 9] = [
 ];
 
 /// Options by which Squid chooses among parents, and others that make a difference.
-const DIFFERENT: [(&str, &str); 16] = [
+const DIFFERENT: [(&str, &str); 15] = [
     ("round-robin", "parents are tried in their order"),
     ("weighted-round-robin", "parents are tried in their order"),
-    ("carp", "parents are tried in their order"),
     ("userhash", "parents are tried in their order"),
     ("sourcehash", "parents are tried in their order"),
     ("weight", "parents are tried in their order"),
@@ -61,7 +73,7 @@ const DIFFERENT: [(&str, &str); 16] = [
     ("background-ping", "a neighbour is asked about requests alone"),
     ("max-conn", "upstream.connections_per_origin_max counts"),
     ("connect-timeout", "timeouts.connect counts"),
-    ("connect-fail-limit", "the next parent is tried after one failure"),
+    ("connect-fail-limit", "a parent is left out after three failures in a row"),
 ];
 
 impl Reader<'_> {
@@ -95,7 +107,7 @@ impl Reader<'_> {
             let key = option.split('=').next().unwrap_or_default();
             match DIFFERENT.iter().find(|(known, _)| *known == key) {
                 Some((_, text)) => self.draft.fate(id, Fate::Different, text),
-                None if ["name", "login", "htcp"].contains(&key) => {}
+                None if ["name", "login", "htcp", "carp"].contains(&key) => {}
                 None => self.draft.fate(id, Fate::Different, &format!("{key} is not known here")),
             }
         }
@@ -117,7 +129,8 @@ impl Reader<'_> {
             return;
         }
         let is_last = options.contains(&"default");
-        self.traffic.neighbours.parents.push(Parent { name, table, is_last, note: id });
+        let is_carp = options.contains(&"carp");
+        self.traffic.neighbours.parents.push(Parent { name, table, is_last, is_carp, note: id });
     }
 
     /// `login=USER:PASSWORD`; all other forms pass on what the client said.
@@ -145,7 +158,14 @@ impl Reader<'_> {
         let lines = match line.name() {
             "never_direct" => &mut self.traffic.neighbours.never_direct,
             "always_direct" => &mut self.traffic.neighbours.always_direct,
-            _ => return self.traffic.neighbours.preferred.push(id),
+            name => {
+                let preferred = match (name, line.word(1)) {
+                    ("nonhierarchical_direct", "off") => Preferred::NonhierarchicalOff,
+                    ("prefer_direct", "off") => Preferred::PreferDirectOff,
+                    _ => Preferred::Direct,
+                };
+                return self.traffic.neighbours.preferred.push((id, preferred));
+            }
         };
         let acls: Vec<String> = line.rest(2).map(str::to_owned).collect();
         lines.push(FirstMatch { allows: line.word(1) == "allow", acls, note: id });
@@ -156,52 +176,82 @@ impl Reader<'_> {
             std::mem::take(&mut self.traffic.neighbours);
         parents.sort_by_key(|parent| parent.is_last);
         let mut names = Vec::new();
-        let mut denied: Vec<(Cond, Vec<FirstMatch>)> = Vec::new();
+        let mut denied: Vec<(String, Vec<FirstMatch>)> = Vec::new();
+        let (mut carp, mut carp_notes, mut are_renamed) = (0, Vec::new(), false);
         for parent in parents {
-            let lines = self.traffic.peer_access.remove(&parent.name).unwrap_or_default();
+            let lines = ended(self.traffic.peer_access.remove(&parent.name).unwrap_or_default());
             let of_domains = self.traffic.peer_domains.remove(&parent.name).is_some();
-            let (refused, ..) = self.decided(&lines, false);
-            if refused.must == Cond::True {
+            if self.decided(&lines, false).0.must == Cond::True {
                 lines.iter().for_each(|line| self.draft.translated(line.note));
                 self.draft.fate(parent.note, Fate::NotNeeded, "cache_peer_access denies it all requests");
                 continue;
             }
             if of_domains {
-                self.draft.fate(parent.note, Fate::Different, "parents are for all hosts but forward.direct");
+                self.draft.fate(
+                    parent.note,
+                    Fate::Different,
+                    "cache_peer_domain is not translated: it is for all hosts",
+                );
             }
             let name = self.draft.free_name("parent", &parent.name);
+            are_renamed |= name != parent.name;
+            if parent.is_carp {
+                carp += 1;
+                carp_notes.push(parent.note);
+            }
             let mut table = Table::default().with("name", name.as_str());
             table.0.extend(parent.table.0);
             self.draft.push("parent", table, &[parent.note]);
-            names.push(name);
-            denied.push((refused.must, lines));
+            names.push(name.clone());
+            denied.push((name, lines));
         }
         if names.is_empty() {
+            let preferred: Vec<NoteId> = preferred.into_iter().map(|(id, _)| id).collect();
             return self.without_parents(&never_direct, &always_direct, &preferred);
         }
+        self.carp((carp, names.len()), &carp_notes, are_renamed);
         let is_strict = self.decided(&never_direct, true).0.must == Cond::True;
         let notes: Vec<NoteId> = never_direct.iter().map(|line| line.note).collect();
-        self.draft.set("forward.parents", names, &notes);
-        for line in &never_direct {
-            match is_strict {
-                true => self.draft.translated(line.note),
-                false => self.draft.fate(
-                    line.note,
-                    Fate::Different,
-                    "all hosts are asked through the parents but those of forward.direct",
-                ),
-            }
+        let hops = names.iter().cloned().chain((!is_strict).then(|| "direct".to_owned()));
+        self.draft.set("forward.parents", hops.collect::<Vec<_>>(), &notes);
+        self.preferred(&preferred, is_strict);
+        let always = self.always_direct(&always_direct);
+        self.never_direct(&never_direct, is_strict, always);
+        denied.into_iter().for_each(|(name, lines)| self.access_of_parent(&name, &lines));
+    }
+
+    /// Parents that are chosen by CARP, where all of them are.
+    fn carp(&mut self, (carp, all): (usize, usize), notes: &[NoteId], are_renamed: bool) {
+        if carp == 0 {
+            return;
         }
-        if !is_strict {
-            let notes: Vec<NoteId> = self.draft.items("parent").iter().flat_map(|item| item.notes.clone()).collect();
-            let text = "nothing goes past the parents: where none can be connected to, origins are not asked";
+        if carp < all {
+            let text = "some parents have `carp` and others have not: they are tried in their order";
+            return notes.iter().for_each(|id| self.draft.fate(*id, Fate::Different, text));
+        }
+        self.draft.set("forward.parents_by", "carp", notes);
+        if are_renamed {
+            let text = "names of parents begin with a letter here, and CARP counts by names: URLs have other parents than before";
             notes.iter().for_each(|id| self.draft.fate(*id, Fate::Different, text));
         }
-        for id in preferred {
-            self.draft.fate(id, Fate::Different, "all requests go through the parents");
+    }
+
+    /// Lines about origins that may be asked themselves or not.
+    fn preferred(&mut self, preferred: &[(NoteId, Preferred)], is_strict: bool) {
+        for (id, line) in preferred {
+            match line {
+                Preferred::Direct if !is_strict => {
+                    let text = "parents go before the origin, which is asked where none of them can be connected to";
+                    self.draft.fate(*id, Fate::Different, text);
+                }
+                _ => self.draft.translated(*id),
+            }
         }
-        self.direct_hosts(&always_direct);
-        self.access_of_parents(denied, is_strict);
+        if !is_strict && !preferred.iter().any(|(_, line)| *line == Preferred::NonhierarchicalOff) {
+            let notes: Vec<NoteId> = self.draft.items("parent").iter().flat_map(|item| item.notes.clone()).collect();
+            let text = "parents go before the origin for methods that are not stored and for tunnels too, as with `nonhierarchical_direct off`";
+            notes.iter().for_each(|id| self.draft.fate(*id, Fate::Different, text));
+        }
     }
 
     /// There is no parent that could be asked. Where nothing may go past parents, nothing goes.
@@ -229,61 +279,77 @@ impl Reader<'_> {
         }
     }
 
-    /// Hosts of `always_direct`: those of lines that are about hosts alone, before the first line that denies.
-    fn direct_hosts(&mut self, lines: &[FirstMatch]) {
-        let mut is_behind_deny = false;
+    /// `always_direct`: hosts are those of `forward.direct`, all else is a rule. Gives the condition under which requests are direct.
+    fn always_direct(&mut self, lines: &[FirstMatch]) -> Cond {
+        let (bound, _, mut notes) = self.decided(lines, true);
+        notes.sort_unstable();
+        notes.dedup();
         for line in lines {
-            let (bound, ..) = self.all_of(&line.acls);
-            match &bound.must {
-                _ if !line.allows && line.acls == ["all"] => self.draft.translated(line.note),
-                _ if !line.allows => {
-                    is_behind_deny = true;
-                    self.draft.fate(line.note, Fate::Different, "the lines behind it are left out: their hosts are asked through the parents");
-                }
-                Cond::Atom(atom) if atom.key == "host" && !is_behind_deny => {
-                    self.draft.add_texts("forward.direct", atom.values.clone(), &[line.note]);
-                    match bound.is_exact() {
-                        true => self.draft.translated(line.note),
-                        false => {
-                            self.draft.fate(line.note, Fate::Different, "fewer hosts are asked without a parent")
-                        }
-                    }
-                }
-                _ => self.draft.fate(
-                    line.note,
-                    Fate::Different,
-                    "forward.direct knows hosts, and networks for URLs with an address: these are asked through the parents",
-                ),
+            match bound.is_exact() {
+                true => self.draft.translated(line.note),
+                false => self.draft.fate(line.note, Fate::Different, "fewer requests are direct than before"),
             }
         }
+        match &bound.must {
+            Cond::False => {}
+            Cond::Atom(atom) if atom.key == "host" => {
+                self.draft.add_texts("forward.direct", atom.values.clone(), &notes);
+            }
+            cond => {
+                let does = Table::default().with("parents", "direct");
+                self.effects.push(Effect { cond: cond.clone(), does, notes });
+            }
+        }
+        bound.must
     }
 
-    /// `cache_peer_access` of parents. The hosts that the only parent does not take are asked themselves, where they may be.
-    fn access_of_parents(&mut self, denied: Vec<(Cond, Vec<FirstMatch>)>, is_strict: bool) {
-        let is_only = denied.len() == 1;
-        for (refused, lines) in denied {
-            // Squid takes the opposite of the last line for all that no line is about.
-            let ends_open = lines.last().is_none_or(|line| !line.allows || line.acls == ["all"]);
-            let hosts = match &refused {
-                Cond::Atom(atom) if atom.key == "host" && is_only && !is_strict && ends_open => atom.values.clone(),
-                _ => Vec::new(),
-            };
-            for line in &lines {
-                match (line.allows, line.acls == ["all"], hosts.is_empty()) {
-                    (true, true, _) | (false, _, false) => self.draft.translated(line.note),
-                    _ => self.draft.fate(
-                        line.note,
-                        Fate::Different,
-                        "parents are tried in their order, for all hosts but those of forward.direct",
-                    ),
+    /// `never_direct`: in doubt a request is not direct. `always_direct` goes before.
+    fn never_direct(&mut self, lines: &[FirstMatch], is_strict: bool, always: Cond) {
+        let (bound, _, mut notes) = self.decided(lines, true);
+        notes.sort_unstable();
+        notes.dedup();
+        for line in lines {
+            match is_strict || bound.is_exact() {
+                true => self.draft.translated(line.note),
+                false => {
+                    self.draft.fate(line.note, Fate::Different, "more requests go through parents alone than before")
                 }
             }
-            let notes: Vec<NoteId> = lines.iter().filter(|line| !line.allows).map(|line| line.note).collect();
-            if !hosts.is_empty() {
-                self.draft.add_texts("forward.direct", hosts, &notes);
+        }
+        if is_strict || bound.may == Cond::False {
+            return;
+        }
+        let cond = Cond::all([bound.may, always.negated()]);
+        self.effects.push(Effect { cond, does: Table::default().with("parents_except", "direct"), notes });
+    }
+
+    /// `cache_peer_access` of a parent: only what Squid is sure to refuse it goes past it.
+    fn access_of_parent(&mut self, name: &str, lines: &[FirstMatch]) {
+        let (bound, _, mut notes) = self.decided(lines, false);
+        notes.sort_unstable();
+        notes.dedup();
+        for line in lines {
+            match bound.is_exact() {
+                true => self.draft.translated(line.note),
+                false => {
+                    self.draft.fate(line.note, Fate::Different, "more requests go through this parent than before")
+                }
             }
         }
+        if bound.must != Cond::False {
+            let does = Table::default().with("parents_except", name);
+            self.effects.push(Effect { cond: bound.must, does, notes });
+        }
     }
+}
+
+/// The lines with the one that Squid adds: the opposite of the last one, for all that no line is about.
+fn ended(mut lines: Vec<FirstMatch>) -> Vec<FirstMatch> {
+    if let Some(last) = lines.last().filter(|last| last.allows && last.acls != ["all"]) {
+        let note = last.note;
+        lines.push(FirstMatch { allows: false, acls: vec!["all".to_owned()], note });
+    }
+    lines
 }
 
 /// The URL of a neighbour.

@@ -118,6 +118,8 @@ fn rule(table: &toml::Table) -> Rule {
     let mut effects = Do { verdict, never: flag("never"), ..Do::default() };
     effects.request.remove = texts(does.get("remove")).into_iter().map(Into::into).collect();
     effects.route = does.get("route").map(|route| route.as_str().unwrap().into());
+    effects.parents = texts(does.get("parents")).into_iter().map(Into::into).collect();
+    effects.parents_except = texts(does.get("parents_except")).into_iter().map(Into::into).collect();
     effects.bandwidth = texts(does.get("bandwidth")).into_iter().map(Into::into).collect();
     effects.mark = does.get("mark").map(|mark| mark.as_str().unwrap().into());
     let when = table.get("when").map(|when| condition(when.as_table().unwrap())).unwrap_or_default();

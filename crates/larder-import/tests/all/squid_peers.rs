@@ -46,7 +46,19 @@ fn lines_that_say_more_than_larder_does_are_named() {
     for (lines, directive, wanted) in [
         // Squid asks the origin where the parent is away.
         (PARENT, "cache_peer", Fate::Different),
-        ("cache_peer p.test parent 3128 0 no-query carp\nnever_direct allow all\n", "cache_peer", Fate::Different),
+        ("cache_peer p.test parent 3128 0 no-query carp\nnever_direct allow all\n", "cache_peer", Fate::Translated),
+        ("cache_peer 10.0.0.1 parent 3128 0 no-query carp\nnever_direct allow all\n", "cache_peer", Fate::Different),
+        (
+            "cache_peer p.test parent 3128 0 no-query carp\ncache_peer q.test parent 3128 0 no-query\nnever_direct allow all\n",
+            "cache_peer p",
+            Fate::Different,
+        ),
+        (
+            "cache_peer p.test parent 3128 0 no-query carp weight=2\nnever_direct allow all\n",
+            "cache_peer",
+            Fate::Different,
+        ),
+        ("cache_peer p.test parent 3128 0 no-query\nnonhierarchical_direct off\n", "cache_peer", Fate::Translated),
         ("cache_peer p.test parent 3128 0 no-query tls\n", "cache_peer", Fate::Missing),
         ("cache_peer p.test parent 0 0 no-query\n", "cache_peer", Fate::Missing),
         ("cache_peer p.test multicast 3128 3130 ttl=16\n", "cache_peer", Fate::Missing),
@@ -62,23 +74,21 @@ fn lines_that_say_more_than_larder_does_are_named() {
     }
     for (line, wanted) in [
         ("prefer_direct on\n", Fate::Different),
-        ("never_direct allow inner\n", Fate::Different),
+        ("prefer_direct off\n", Fate::Translated),
+        ("never_direct allow inner\n", Fate::Translated),
+        ("never_direct allow near\n", Fate::Different),
         ("always_direct allow near\n", Fate::Different),
-        ("always_direct deny inner\nalways_direct allow all\n", Fate::Different),
-        ("cache_peer_access p.test allow inner\ncache_peer_access p.test deny all\n", Fate::Different),
+        ("always_direct deny inner\nalways_direct allow all\n", Fate::Translated),
+        ("cache_peer_access p.test allow inner\ncache_peer_access p.test deny all\n", Fate::Translated),
         ("cache_peer_access p.test deny inner\n", Fate::Translated),
+        ("cache_peer_access p.test deny near\n", Fate::Different),
         ("cache_peer_access q.test deny inner\n", Fate::NotNeeded),
     ] {
         let imported = imported(&format!("{PARENT}{line}"));
         let directive = line.lines().next().unwrap();
         assert_eq!(fate(&imported, directive), wanted, "{line}\n{}", imported.toml);
-        assert!(imported.toml.contains("parents = [\"p.test\"]"), "{}", imported.toml);
-        let is_direct = line.contains("p.test deny inner");
-        assert_eq!(imported.toml.contains("direct = [\"corp.test\", \"*.corp.test\"]"), is_direct, "{}", imported.toml);
+        assert!(imported.toml.contains("parents = [\"p.test\", \"direct\"]"), "{}", imported.toml);
     }
-    // Hosts that the only parent refuses have no way where nothing may be asked directly: they stay with the parent.
-    let strict = imported(&format!("{PARENT}never_direct allow all\ncache_peer_access p.test deny inner\n"));
-    assert!(!strict.toml.contains("direct = ["), "{}", strict.toml);
     let unused = imported(&format!("{PARENT}cache_peer_access p.test deny all\n"));
     assert!(!unused.toml.contains("[[parent]]"), "{}", unused.toml);
 }
@@ -106,4 +116,48 @@ fn nothing_goes_past_parents_that_could_not_be_translated() {
     assert!(!judge.allows(&request("www.corp.test")) && judge.allows(&request("a.test")), "{}", some.toml);
     let usable = imported("cache_peer p.test parent 3128 0\nnever_direct allow all\n");
     assert!(Judge::of(&usable).allows(&request("a.test")), "{}", usable.toml);
+}
+
+/// Which ways each request has left, as the rules of the configuration say it.
+#[test]
+fn lines_with_acls_become_rules_about_parents() {
+    let text = "cache_peer a.test parent 3128 0 no-query\ncache_peer b.test parent 3128 0 no-query\n\
+        acl post method POST\nacl office src 10.1.0.0/16\n\
+        cache_peer_access a.test deny inner\ncache_peer_access a.test allow all\n\
+        cache_peer_access b.test allow office\n\
+        never_direct allow post\nalways_direct allow office post\n";
+    let imported = imported(text);
+    let judge = crate::judged::Judge::of(&imported);
+    let ways = |client: &str, method: &'static str, host: &str| {
+        let request = crate::judged::Request {
+            client: client.parse().unwrap(),
+            method,
+            scheme: "http",
+            host: host.to_owned(),
+            port: 80,
+            path: "/".to_owned(),
+            fields: Vec::new(),
+            minute: 0,
+            listener: "0.0.0.0:3128".parse().unwrap(),
+            user: None,
+        };
+        let mut words = judge.effects(&request);
+        words.retain(|word| word.contains("parent"));
+        words.sort();
+        words.join("; ")
+    };
+    let toml = &imported.toml;
+    for (client, method, host, wanted) in [
+        ("10.1.0.1", "GET", "far.test", ""),
+        ("10.2.0.1", "GET", "far.test", "without parent b.test"),
+        ("10.1.0.1", "GET", "x.corp.test", "without parent a.test"),
+        ("10.2.0.1", "GET", "x.corp.test", "without parent a.test; without parent b.test"),
+        ("10.2.0.1", "POST", "far.test", "without parent b.test; without parent direct"),
+        ("10.1.0.1", "POST", "far.test", "parents direct"),
+    ] {
+        assert_eq!(ways(client, method, host), wanted, "{client} {method} {host}\n{toml}");
+    }
+    for directive in ["cache_peer_access a.test deny", "cache_peer_access b.test", "never_direct", "always_direct"] {
+        assert_eq!(fate(&imported, directive), Fate::Translated, "{directive}\n{toml}");
+    }
 }

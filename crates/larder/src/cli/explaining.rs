@@ -1,6 +1,7 @@
 //! `larder explain`: what was decided about a request, or would be.
 
 use super::{Flags, TROUBLE, WRONG};
+use crate::config::proxy_variables::ProxyVariables;
 use crate::diagnostics;
 use crate::explain::{self, Asking, Explanation, Places};
 use crate::purge::encoded;
@@ -126,7 +127,14 @@ fn without_server(flags: &ExplainFlags, loaded: crate::config::Loaded, folder: O
     // Without a server the next one to use this store is `larder run`, unless listeners or sites are configured.
     let of_run = flags.at.is_none() && !["listen", "site"].iter().any(|name| sources.contains_key(name));
     let (config, way) = match of_run {
-        true => (run::config_of_own(config, run::control::Way::Proxy), "as `larder run` would be answered"),
+        true => {
+            let own = run::config_of_own(config, run::control::Way::Proxy);
+            let with_parents = own.with_parents_of_environment(&ProxyVariables::of_this_process());
+            let Ok(own) = with_parents.inspect_err(|trouble| diagnostics::say(format_args!("error: {trouble}"))) else {
+                return WRONG;
+            };
+            (own, "as `larder run` would be answered")
+        }
         false => (config, "as the configured listeners would answer"),
     };
     diagnostics::say(format_args!(

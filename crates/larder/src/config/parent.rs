@@ -5,23 +5,157 @@ use super::secret::{self, Secret};
 use super::setting::{Field, Setting};
 use super::{HostPattern, Networks, SourceLine};
 use larder_rules::network;
-use larder_wire::{Host, Scheme, Url};
+use larder_wire::{Host, Scheme, Url, socks};
 
 /// One `[[parent]]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parent {
     /// The name by which `forward.parents` refers to it.
     pub name: String,
-    /// Where it listens: scheme http, a host and a port.
+    /// The protocol that it speaks.
+    pub protocol: ParentProtocol,
+    /// Where it listens: a host and a port.
     pub url: Url,
+    /// The login that stands in its URL, until it is taken for `user` and `password`.
+    pub login_in_url: Option<(String, Secret)>,
     /// The user that it asks for.
     pub user: String,
     /// That user's password.
     pub password: Option<Secret>,
     /// Where it answers questions about what it has stored.
     pub questions: QuestionPorts,
+    /// The URLs that it is for.
+    pub schemes: ParentSchemes,
     /// Where it stands.
     pub place: SourceLine,
+}
+
+impl Parent {
+    /// Its URL, without a login.
+    pub fn shown_url(&self) -> String {
+        let (scheme, host, port) = (self.protocol.as_str(), &self.url.host, self.url.port);
+        if host.is_local() { String::new() } else { format!("{scheme}://{host}:{port}") }
+    }
+
+    /// Takes its URL: `http://` or `socks5://`, perhaps a login, a host and perhaps a port. False where the text is none.
+    pub(super) fn read_url(&mut self, text: &str) -> bool {
+        const SCHEMES: [(&str, ParentProtocol, u16); 3] = [
+            ("http://", ParentProtocol::Http, 80),
+            ("socks5://", ParentProtocol::Socks5, socks::DEFAULT_PORT),
+            // The same: names are looked up by the parent in any case.
+            ("socks5h://", ParentProtocol::Socks5, socks::DEFAULT_PORT),
+        ];
+        let starts = |scheme: &str| text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
+        let Some((scheme, protocol, port)) = SCHEMES.into_iter().find(|(scheme, ..)| starts(scheme)) else {
+            return false;
+        };
+        let rest = text.get(scheme.len()..).unwrap_or_default();
+        let (login, authority) = match rest.rsplit_once('@') {
+            Some((login, authority)) => (Some(login), authority),
+            None => (None, rest),
+        };
+        let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
+        let with_port = if has_port { authority.to_owned() } else { with_port(authority, port) };
+        let Some(url) = Url::parse(&format!("http://{with_port}")).filter(|url| &*url.path == "/") else {
+            return false;
+        };
+        let login = match login {
+            None => None,
+            Some(login) => match login_in_url(login) {
+                Some(login) => Some(login),
+                None => return false,
+            },
+        };
+        (self.protocol, self.url, self.login_in_url) = (protocol, url, login);
+        true
+    }
+}
+
+/// The authority with this port, before a `/` at its end.
+fn with_port(authority: &str, port: u16) -> String {
+    format!("{}:{port}", authority.trim_end_matches('/'))
+}
+
+/// `user:password`, with `%XX` undone in both.
+fn login_in_url(text: &str) -> Option<(String, Secret)> {
+    let (user, password) = text.split_once(':').unwrap_or((text, ""));
+    let (user, password) = (undone(user)?, undone(password)?);
+    let is_good = !user.is_empty() && !user.contains(':') && !user.chars().any(char::is_control);
+    is_good.then(|| (user, Secret::new(password)))
+}
+
+/// A text with `%XX` undone; `None` where that leaves none.
+fn undone(text: &str) -> Option<String> {
+    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
+    while let [first, behind @ ..] = rest {
+        rest = behind;
+        let byte = match (first, behind) {
+            (b'%', [high, low, behind @ ..]) => {
+                rest = behind;
+                let digit = |digit: &u8| char::from(*digit).to_digit(16);
+                u8::try_from(digit(high)? * 16 + digit(low)?).ok()?
+            }
+            (b'%', _) => return None,
+            (byte, _) => *byte,
+        };
+        bytes.push(byte);
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// The protocol that a parent speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ParentProtocol {
+    /// HTTP, in clear text.
+    #[default]
+    Http,
+    /// SOCKS version 5; it looks names up.
+    Socks5,
+}
+
+impl ParentProtocol {
+    /// The scheme of its URLs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ParentProtocol::Http => "http",
+            ParentProtocol::Socks5 => "socks5",
+        }
+    }
+}
+
+/// The URLs that a parent is for. Variables of the environment are for one scheme each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ParentSchemes {
+    /// All.
+    #[default]
+    All,
+    /// Those of http.
+    Http,
+    /// Those of https, and tunnels.
+    Https,
+    /// Those that no variable of their own names a parent for.
+    Others {
+        /// http has one.
+        has_http: bool,
+        /// https has one.
+        has_https: bool,
+    },
+}
+
+impl ParentSchemes {
+    /// Whether URLs of this scheme are among them.
+    pub fn has(self, scheme: Scheme) -> bool {
+        match self {
+            ParentSchemes::All => true,
+            ParentSchemes::Http => scheme == Scheme::Http,
+            ParentSchemes::Https => scheme == Scheme::Https,
+            ParentSchemes::Others { has_http, has_https } => match scheme {
+                Scheme::Http => !has_http,
+                Scheme::Https => !has_https,
+                Scheme::Ftp => true,
+            },
+        }
+    }
 }
 
 impl Default for Parent {
@@ -29,10 +163,13 @@ impl Default for Parent {
         let url = Url { scheme: Scheme::Http, host: Host::local("parent:"), port: 3128, path: "/".into() };
         Parent {
             name: String::new(),
+            protocol: ParentProtocol::Http,
             url,
+            login_in_url: None,
             user: String::new(),
             password: None,
             questions: QuestionPorts::default(),
+            schemes: ParentSchemes::All,
             place: SourceLine::default(),
         }
     }
@@ -109,10 +246,8 @@ impl DirectHosts {
 
     /// Whether this host is one of them. An address is looked for among the networks as it stands in the URL; names are not looked up.
     pub fn contains(&self, host: &Host) -> bool {
-        match host.ip().map(|ip| ip.to_canonical()) {
-            Some(ip) => ip.is_loopback() || self.networks.contains(ip) || self.is_named(host),
-            None => is_localhost(host.as_str()) || self.is_named(host),
-        }
+        let ip = host.ip().map(|ip| ip.to_canonical());
+        ip.is_some_and(|ip| self.networks.contains(ip)) || self.is_named(host)
     }
 
     fn is_named(&self, host: &Host) -> bool {
@@ -120,10 +255,13 @@ impl DirectHosts {
     }
 }
 
-/// A parent's `localhost` is another machine.
-fn is_localhost(name: &str) -> bool {
-    let name = name.strip_suffix('.').unwrap_or(name);
-    name == "localhost" || name.ends_with(".localhost")
+/// Whether a host is this machine by its form. A parent's `localhost` is another machine.
+pub fn is_this_machine(host: &Host) -> bool {
+    let name = host.as_str().strip_suffix('.').unwrap_or(host.as_str());
+    match host.ip() {
+        Some(ip) => ip.to_canonical().is_loopback(),
+        None => name == "localhost" || name.ends_with(".localhost"),
+    }
 }
 
 type OfParent = Setting<Parent>;
@@ -148,13 +286,13 @@ pub static PARENT: &[Setting<Parent>] = &[
     OfParent::new(
         "parent.url",
         Field::Text {
-            form: "http://HOST:PORT",
-            read: |p| show_url(&p.url),
-            write: |p, text| read_url(text).map(|url| p.url = url).is_some(),
+            form: "http://HOST:PORT or socks5://HOST:PORT",
+            read: Parent::shown_url,
+            write: |p, text| p.read_url(text),
         },
     )
     .required()
-    .about("Where the proxy listens: `http://proxy.example:3128`. It is spoken to in clear text; TLS to origins goes through it untouched."),
+    .about("Where the proxy listens: `http://proxy.example:3128`, or `socks5://proxy.example:1080` for one that speaks SOCKS 5. It is spoken to in clear text; TLS to origins goes through it untouched. A login may stand before the host (`socks5://joe:pear@proxy.example`), with `%XX` for other letters; it is shown nowhere."),
     OfParent::new(
         "parent.user",
         Field::Text {
@@ -167,7 +305,7 @@ pub static PARENT: &[Setting<Parent>] = &[
         },
     )
     .default_words("none")
-    .about("The user that it asks for, by Basic (RFC 7617)."),
+    .about("The user that it asks for, by Basic (RFC 7617), or by SOCKS (RFC 1929)."),
     OfParent::new(
         "parent.password",
         Field::Text {
@@ -225,7 +363,10 @@ mod tests {
             assert!(direct.push(text), "{text}");
         }
         assert!(!direct.push("a b"));
-        let has = |host: &str| direct.contains(&Host::parse(host).unwrap());
+        let has = |host: &str| {
+            let host = Host::parse(host).unwrap();
+            direct.contains(&host) || is_this_machine(&host)
+        };
         for host in [
             "localhost",
             "a.localhost",

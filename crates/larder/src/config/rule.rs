@@ -1,5 +1,6 @@
 //! One rule of the table of rules, as the configuration says it: its name, its matchers (`when`) and its work (`do`).
 
+use super::next_hop::HopsByRule;
 use super::setting::{Field, Setting};
 use super::{SiteOrigin, SourceLine};
 use larder_rules::bandwidth::Bandwidth;
@@ -8,9 +9,10 @@ use larder_rules::rule::Priority;
 use larder_rules::template::Template;
 use larder_rules::values::{FieldTest, ListenerPattern, MediaPattern, Pattern, PortRange, QueryPattern, may_change};
 use larder_rules::week::{Window, Zone};
-use larder_rules::{HostPattern, PathPattern, Table, When, network};
+use larder_rules::{HostPattern, Networks, PathPattern, Table, When, network};
 use larder_wire::{Method, Scheme};
 use std::fmt::Write;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +39,28 @@ pub struct RuleTable {
     pub bandwidths: Vec<Box<[Arc<Bandwidth>]>>,
     /// The origin of each rule that has a `route`.
     pub routes: Vec<Option<Arc<SiteOrigin>>>,
+    /// Of each rule that names parents, through whom origins are asked.
+    pub hops: Vec<Option<Arc<HopsByRule>>>,
+    /// Of each rule that denies destinations, which.
+    pub closed: Vec<Option<Arc<ClosedDestinations>>>,
+    /// A rule denies destinations.
+    pub closes_any: bool,
+}
+
+/// Destinations that a rule denies.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClosedDestinations {
+    /// The networks.
+    pub networks: Networks,
+    /// The rule, for people.
+    pub rule: Box<str>,
+}
+
+impl RuleTable {
+    /// Whether a rule denies this destination, be it to some clients alone.
+    pub fn closes(&self, ip: IpAddr) -> bool {
+        self.closes_any && self.closed.iter().flatten().any(|closed| closed.networks.contains(ip))
+    }
 }
 
 /// The work of a rule, as it is written.
@@ -94,6 +118,10 @@ pub struct RuleDo {
     pub burst: Option<usize>,
     /// Names of limits of bandwidth under which the answer is sent.
     pub bandwidth: Vec<String>,
+    /// Names of the parents through which the origin is asked.
+    pub parents: Vec<String>,
+    /// Names of parents that are left out.
+    pub parents_except: Vec<String>,
     /// The class in which the request waits where something is overloaded.
     pub priority: Option<Priority>,
     /// A word for the log.
@@ -204,6 +232,16 @@ pub static RULE_WHEN: &[Setting<When>] = &[
     texts!("rule.when.port", port, "ports", PortRange::parse).about("Ports of the URL: `443`, `8000-8999`."),
     texts!("rule.when.host", host, "host patterns", HostPattern::parse)
         .about("Hosts of the URL: `www.example.org`, `*.example.org` (all names below), `.example.org` (both, as Squid's `dstdomain`) or `*`. Thousands of names belong into a list."),
+    texts!("rule.when.host_regex", host_regex, "regular expressions", |text| Pattern::parse(text).ok())
+        .about("Regular expressions that are found in the host, which is in lower case: `^ad[0-9]*[.]`. Prefer `host` and lists where they will do."),
+    OfWhen::new("rule.when.destination", Field::Texts {
+        form: "networks",
+        read: |w| w.destination.iter().map(ToString::to_string).collect(),
+        clear: |w| w.destination.clear(),
+        push: |w, text| network(text).map(|net| w.destination.push(net)).is_some(),
+    })
+    .default_words("any")
+    .about("Networks of the address that the connection to the origin would lead to, in a rule with `deny` and outside of `not` and `any`. Each address is judged when it is connected to ([rules.md](rules.md#the-facts-that-a-rule-sees))."),
     OfWhen::new("rule.when.client", Field::Texts {
         form: "networks",
         read: |w| w.client.iter().map(ToString::to_string).collect(),
@@ -371,6 +409,10 @@ pub static RULE_DO: &[Setting<RuleDo>] = &[
         .about("Requests that may come at once before the rate counts."),
     lines!("rule.do.bandwidth", bandwidth, "names of limits", |text| !text.is_empty())
         .about("Limits of bandwidth (`[[bandwidth]]`) under which the answer, or what comes out of the tunnel, is sent to the client. With several, each of them holds."),
+    lines!("rule.do.parents", parents, "names", |text| !text.is_empty())
+        .about("The `[[parent]]`s through which the origin is asked, tried in this order, in place of those of `forward.parents`; `direct` is the origin itself, as the last or the only name. For requests of the forward proxy; hosts of `forward.direct` are no exception. Stored responses are the same for all ([neighbours.md](neighbours.md#parents-by-rule))."),
+    lines!("rule.do.parents_except", parents_except, "names", |text| !text.is_empty())
+        .about("`[[parent]]`s through which the origin is not asked; `direct` for no direct request. Where nothing is left, the request is answered 502."),
     OfDo::new(
         "rule.do.priority",
         Field::Text {

@@ -435,7 +435,7 @@ pub static SETTINGS: &[Setting<Config>] = &[
             !text.is_empty()
         },
     })
-    .about("The `[[parent]]`s through which requests of the forward proxy go, tried in this order; nothing goes past them but to hosts of `forward.direct` ([neighbours.md](neighbours.md#parents))."),
+    .about("The `[[parent]]`s through which requests of the forward proxy go, tried in this order; nothing goes past them but to hosts of `forward.direct`, unless the last name is `direct`, for the origin itself. `environment` stands for those of the variables `http_proxy`, `https_proxy` and `all_proxy`, with `no_proxy`, which `larder run` takes where nothing is said here ([neighbours.md](neighbours.md#parents))."),
     Whole::new("forward.parents_by", Field::Text {
         form: "order or carp",
         read: |c| c.forward_parents.by.as_str().to_owned(),

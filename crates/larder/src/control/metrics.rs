@@ -5,7 +5,7 @@ use super::Admin;
 use super::api::{self, OfOrigin};
 use super::origins::{self, OfGroup, OfMember, Origins};
 use super::proc_files::resident_bytes;
-use super::{icap, lists, scripts};
+use super::{icap, lists, neighbours, scripts};
 use crate::diagnostics;
 use crate::helper::PoolCounts;
 use crate::lists::ListState;
@@ -601,6 +601,33 @@ pub static FAMILIES: &[Family] = &[
                 ("false-hit", &counts.false_hits),
             ] {
                 samples.labelled("answer", answer, count.load(Ordering::Relaxed));
+            }
+        },
+    ),
+    counter(
+        "larder_parent_connections_total",
+        "Connections through parents, by parent and result: opened, failed (it could not be connected to), refused (it did not connect to the origin), left-out (not tried, because it had failed of late).",
+        |admin, samples| {
+            for (parent, report) in neighbours::all(admin) {
+                let counts = report.counts;
+                for (result, count) in [
+                    ("opened", counts.opened),
+                    ("failed", counts.failed),
+                    ("refused", counts.refused),
+                    ("left-out", counts.left_out),
+                ] {
+                    let (name, of) = (samples.name, escape(&parent.name));
+                    let _ = writeln!(samples.out, "{name}{{parent=\"{of}\",result=\"{result}\"}} {count}");
+                }
+            }
+        },
+    ),
+    gauge(
+        "larder_parent_up",
+        "0 while a parent is left out because it could not be connected to, else 1.",
+        |admin, samples| {
+            for (parent, report) in neighbours::all(admin) {
+                samples.labelled("parent", &parent.name, u8::from(report.rests_for.is_none()));
             }
         },
     ),

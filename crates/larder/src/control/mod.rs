@@ -12,6 +12,7 @@ mod hot;
 mod icap;
 mod lists;
 mod metrics;
+mod neighbours;
 mod origins;
 mod overload;
 mod page;
@@ -26,6 +27,7 @@ pub use hot::{Hot, Row};
 pub use icap::{IcapServices, OfServer, OfService};
 pub use lists::{Judged, ListsShown, OfList};
 pub use metrics::{FAMILIES, Family, markdown as metrics_reference};
+pub use neighbours::{NeighboursShown, OfParent, OfSibling};
 pub use origins::{OfGroup, OfMember, Origins};
 pub use pulse::{Now, Pulse, Second, Window};
 pub use scripts::{OfApplication, OfCounts, OfFailure, OfLoad, OfProcess, Scripts};
@@ -530,6 +532,7 @@ pub static ROUTES: &[Route] = &[
         socket_only: false,
         answer: Answering::FromDisk(lists::refresh),
     },
+    Route::reads("/neighbours", |admin, _| neighbours::list(admin)),
     Route::from_disk("/origins", origins::list),
     Route {
         method: "POST",

@@ -26,7 +26,7 @@ use crate::tally::{Counters, Tally};
 use crate::ticker::Ticker;
 use crate::tokens::Tokens;
 use crate::trace::Traces;
-use crate::upstream::{NeighbourHealths, Upstreams};
+use crate::upstream::{NeighbourHealths, ParentHealths, Upstreams};
 use bytes::Bytes;
 use larder_cache::cache::Cache;
 use larder_cache::policy;
@@ -67,6 +67,8 @@ pub struct Common {
     pub index_digests: Arc<IndexDigests>,
     /// The neighbouring caches that are asked.
     pub neighbour_healths: NeighbourHealths,
+    /// The parents that connections were made to.
+    pub parent_healths: Arc<ParentHealths>,
     /// The secret for keys by credential.
     pub credential_secret: CredentialSecret,
     /// Requests counted by rules with a rate.
@@ -114,6 +116,7 @@ impl Common {
             handed_out: HandedOut::default(),
             index_digests: Arc::default(),
             neighbour_healths: NeighbourHealths::default(),
+            parent_healths: Arc::default(),
             credential_secret: CredentialSecret::new(config.store.clone()),
             rates: Rates::default(),
             people: People::default(),
@@ -296,7 +299,7 @@ impl Env {
         match asker {
             None => Reach::Configured,
             Some(asker) => {
-                Reach::Asked { asker, config: self.config(), own: self.own_addresses(), way: Way::Configured }
+                Reach::Asked { asker, config: self.config(), own: self.own_addresses(), way: Way::default() }
             }
         }
     }

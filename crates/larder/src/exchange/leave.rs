@@ -15,6 +15,7 @@ use crate::env::{Env, PeerFacts};
 use crate::fetch;
 use crate::page::Page;
 use crate::people::User;
+use crate::reach::ReachByRule;
 use crate::record::{Cause, Notes, Outcome, Record};
 use crate::request_body::RequestBody;
 use crate::rules::{self, Ask, Limited, TunnelFor, Verdict};
@@ -25,6 +26,7 @@ use crate::wire::Wire;
 use bytes::BytesMut;
 use larder_cache::entry::Arrival;
 use larder_wire::{Fault, FaultKind, Host, RequestHead, hop};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -53,6 +55,8 @@ pub struct Intercepted {
     pub user: Option<Arc<User>>,
     /// The limits of bandwidth that count where it stays closed: inside, each request has its own.
     pub limits: Option<Rc<[Limited]>>,
+    /// The choice of rules through whom it goes, and how far, where it stays closed.
+    pub reach: ReachByRule,
 }
 
 /// Serves a CONNECT for as long as the client can still get an error page: up to the connection to its origin, or to the 200
@@ -64,11 +68,11 @@ pub async fn connect<S: ClientStream>(
     body: &Result<RequestBody, Fault>,
     record: &mut Record,
 ) -> LeaveOutcome {
-    let (host, port, user, limits) = match verdict {
-        Verdict::Tunnel(host, port, TunnelFor { user, rules, note, limits }) => {
+    let (host, port, user, limits, by_rule) = match verdict {
+        Verdict::Tunnel(host, port, TunnelFor { user, rules, note, limits, reach }) => {
             rules.iter().for_each(|rules| record.note_rules(rules));
             note.into_iter().for_each(|note| record.note_hook(*note));
-            (host, port, user, limits)
+            (host, port, user, limits, reach)
         }
         Verdict::Answer(page) => return answer(stream, request, page, record),
         Verdict::Hooked(hooked) => {
@@ -101,16 +105,19 @@ pub async fn connect<S: ClientStream>(
         return LeaveOutcome::Answered(ended);
     }
     if stream.opens_tunnel(&host) {
-        return LeaveOutcome::Intercept(host, port, Intercepted { user, limits });
+        return LeaveOutcome::Intercept(host, port, Intercepted { user, limits, reach: by_rule });
     }
     if stream.peer().listener.is_offline() {
         return answer(stream, request, offline::not_opened(), record);
     }
     // Answers to earlier pipelined requests go out before the wait for the origin.
     let _ = stream.flush().await;
-    let reach = stream.env().reach(Some(stream.peer().listener.asker));
+    let reach = stream.env().reach(Some(stream.peer().listener.asker)).by_rule(by_rule);
     let env = Rc::clone(stream.env());
-    match env.upstreams.tunnel(&host, port, &reach).await {
+    let way = Cell::new(None);
+    let opened = env.upstreams.tunnel(&host, port, &reach, &|note| way.set(Some(note))).await;
+    way.take().into_iter().for_each(|note| record.note_way(note));
+    match opened {
         Ok(origin) => {
             record.status = 200;
             stream.open_tunnel();
@@ -218,7 +225,7 @@ async fn ask_upgrade(
         target: &ask.target(),
         fields: &fetch::forwarded(env, request, ask, peer.address, notes),
         body: None,
-        reach: &env.reach(ask.asker()),
+        reach: &ask.reach(env),
         client: Some(Client::at(peer.address.ip())),
         priority: ask.priority(),
         begins: notes.attempt().into(),
@@ -227,6 +234,7 @@ async fn ask_upgrade(
             CallEvent::Connected { at, peer, reuse } => notes.connected(at.into_std(), peer, reuse),
             CallEvent::Unexpected(status) => notes.answered(clock::instant(), status),
             CallEvent::GroupAsked(note) => notes.group_asked(note),
+            CallEvent::WayTaken(note) => notes.way_taken(note),
             CallEvent::Connecting | CallEvent::Accepted | CallEvent::Retried | CallEvent::Interim(_) => {}
         },
     };

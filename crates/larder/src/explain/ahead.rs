@@ -1,12 +1,13 @@
 //! The explanation of a request that might come, against the store as it is now. It changes nothing, except that a
 //! response on disk may be loaded into memory.
 
-use super::decision::{Decision, OfVariant, OriginKind, RuleKind, Settled, made_of};
+use super::decision::{Decision, OfVariant, OriginKind, RuleKind, Settled, by_order, made_of};
 use super::past::{Places, lifetime_by};
 use super::text::verdict;
 use super::{Explanation, Step, Summary, Tense};
 use crate::cache_settings;
 use crate::clock;
+use crate::config::next_hop::{DIRECT, HopsByRule};
 use crate::config::{Config, Listen, Loaded};
 use crate::credential_secret::CredentialSecret;
 use crate::exchange::{deliver, lookup, relay, why};
@@ -18,7 +19,7 @@ use crate::mount::{Asked, Mounts};
 use crate::page::Page;
 use crate::people::{self, User};
 use crate::reach::OwnAddresses;
-use crate::record::{Cause, Rule, Variant};
+use crate::record::{Cause, ParentOrder, Rule, Variant};
 use crate::rehearse::{self, Form};
 use crate::request_body::RequestBody;
 use crate::rules::{Ask, FoundFacts, Route, Scene, TunnelFor, Verdict, store_rules};
@@ -170,14 +171,14 @@ fn at_tunnel(
     steps: &mut Vec<Decision>,
 ) -> Result<AtTunnel, String> {
     let connect = rehearse::connect(host, *port)?;
-    let user = match scene.judge(&connect) {
+    let (user, hops) = match scene.judge(&connect) {
         Verdict::Answer(page) => return Ok(AtTunnel::Ends(refused(steps, &page))),
         Verdict::Tunnel(.., tunnel) => {
             rules_of(&tunnel, steps);
             steps.extend(supposed_of(tunnel.user.as_ref(), scene));
-            tunnel.user
+            (tunnel.user, tunnel.reach.hops)
         }
-        _ => None,
+        _ => (None, None),
     };
     hooks_of_connect(host, &connect, (scene, mounts), steps);
     let passed = || scene.config.intercept.pass.iter().any(|pattern| pattern.matches(host));
@@ -189,11 +190,30 @@ fn at_tunnel(
         true => None,
     };
     if let Some(text) = closed {
-        return Ok(AtTunnel::Ends(own(steps, text, "tunnel")));
+        let end = own(steps, text, "tunnel");
+        let url = Url { scheme: Scheme::Https, host: host.clone(), port: *port, path: "/".into() };
+        steps.extend(way_of(&url, hops.as_deref(), scene.config));
+        return Ok(AtTunnel::Ends(end));
     }
     let text = format!("{}; it is opened with a certificate of the local CA", tunnel_words(host, *port));
     steps.push(Decision::Rule { rule: RuleKind::Tunnel, place: String::new(), text });
     Ok(AtTunnel::GoesOn { user })
+}
+
+/// Those through whom the origin would be asked, where parents are meant at all.
+fn way_of(url: &Url, by_rule: Option<&HopsByRule>, config: &Config) -> Option<Decision> {
+    if !config.forward_parents.is_any {
+        return None;
+    }
+    let hops = config.next_hops(url, by_rule);
+    let by = hops.as_ref().and_then(|hops| by_order(ParentOrder::By(hops.order)));
+    Some(Decision::Way {
+        taken: None,
+        hops: hops.map_or_else(|| vec![DIRECT.to_owned()], |hops| hops.words(config)),
+        by: by.map(str::to_owned),
+        failed: Vec::new(),
+        left_out: Vec::new(),
+    })
 }
 
 /// The rules of the table that hold for a tunnel.
@@ -262,6 +282,9 @@ async fn judge(
             steps.extend(login_of(&ask, scene));
             icap_of(&ask, request, &places.config, steps);
             let end = store(&ask, request, (cache, mounts), steps).await;
+            if ask.asker().is_some() && end.cause.is_some() {
+                steps.extend(way_of(&ask.url, ask.hops(), &places.config));
+            }
             if let (Some(answer), Some(_)) = (answer, end.cause) {
                 let (decision, rule) = foretold(answer, request, &ask, scene);
                 steps.push(decision);
@@ -285,7 +308,10 @@ async fn judge(
             rules_of(&tunnel, steps);
             steps.extend(supposed_of(tunnel.user.as_ref(), scene));
             hooks_of_connect(&host, request, (scene, mounts), steps);
-            own(steps, &tunnel_words(&host, port), "tunnel")
+            let end = own(steps, &tunnel_words(&host, port), "tunnel");
+            let url = Url { scheme: Scheme::Https, host, port, path: "/".into() };
+            steps.extend(way_of(&url, tunnel.reach.hops.as_deref(), &places.config));
+            end
         }
         Verdict::Needs(..) => {
             own(steps, "the rules first find out a fact about the request, which only the server does", "own")

@@ -1,9 +1,10 @@
 //! The decisions, as values with a word each; `text` has their sentences.
 
 use crate::config::application::Application;
+use crate::config::next_hop::HopsOrder;
 use crate::config::url::group_name;
 use crate::hook::HookNote;
-use crate::record::{GroupNote, IcapNote, Peer, TryEnd, TryNote};
+use crate::record::{GroupNote, IcapNote, ParentOrder, Peer, TakenWay, TryEnd, TryNote, WayNote};
 use larder_cache::policy::{Asked, FreshnessFacts, Grace};
 use larder_wire::Host;
 use larder_wire::date::Stamp;
@@ -148,6 +149,19 @@ pub enum Decision {
         /// The further range requests for the same download, where any were thought of.
         parallel: Option<ParallelRanges>,
     },
+    /// Those through whom the origin is asked, where parents or siblings are meant.
+    Way {
+        /// The one that was taken, as `parent office`, `sibling second` or `direct`.
+        taken: Option<String>,
+        /// Those that would be tried, in this order.
+        hops: Vec<String>,
+        /// Why the first one is the first one, in words.
+        by: Option<String>,
+        /// Parents that were tried in vain, each with its trouble.
+        failed: Vec<String>,
+        /// Parents that were not tried, because they had failed of late.
+        left_out: Vec<String>,
+    },
     /// Members of a group of origins were asked.
     OriginGroup {
         /// The name of the group.
@@ -203,6 +217,33 @@ impl From<&GroupNote> for Decision {
             tries: note.tries.iter().map(OfTry::from).collect(),
             refused: note.refused.map(str::to_owned),
         }
+    }
+}
+
+impl From<&WayNote> for Decision {
+    fn from(note: &WayNote) -> Decision {
+        let by = match &note.taken {
+            Some(TakenWay::Parent(_, order)) => by_order(*order),
+            _ => None,
+        };
+        Decision::Way {
+            taken: note.taken.as_ref().map(ToString::to_string),
+            hops: Vec::new(),
+            by: by.map(str::to_owned),
+            failed: note.failed.iter().map(|(parent, why)| format!("{}: {why}", parent.name)).collect(),
+            left_out: note.left_out.iter().map(|parent| parent.name.clone()).collect(),
+        }
+    }
+}
+
+/// Why a parent goes before others, in words; nothing where it is the first of a list.
+pub(super) fn by_order(order: ParentOrder) -> Option<&'static str> {
+    match order {
+        ParentOrder::By(HopsOrder::Listed) => None,
+        ParentOrder::By(HopsOrder::Carp) => Some("the URL has it by CARP"),
+        ParentOrder::By(HopsOrder::Hit) => Some("it said that it has the response"),
+        ParentOrder::By(HopsOrder::FirstMiss) => Some("it was the first one to say that it does not have the response"),
+        ParentOrder::AllDead => Some("no other led there, so those were tried that had failed of late"),
     }
 }
 
@@ -483,6 +524,7 @@ impl Decision {
             Decision::User { .. } => "user",
             Decision::Key { .. } => "key",
             Decision::StoreRule { .. } => "by rule",
+            Decision::Way { .. } => "way",
             Decision::OriginGroup { .. } => "members",
             Decision::Hook { .. } => "hook",
             Decision::Icap { .. } => "icap",

@@ -145,14 +145,10 @@ pub fn past(record: &Record, names: &Names, places: &Places) -> Explanation {
         let mut fetches = detail.fetches.iter().peekable();
         while let Some((cause, fetch)) = fetches.next() {
             let trouble = detail.trouble.as_deref().filter(|_| fetches.peek().is_none());
-            decisions.push(upstream(*cause, trouble, fetch));
-            decisions.extend(fetch.group.borrow().as_deref().map(Decision::from));
-            decisions.extend(fetch.keeping.borrow().clone().map(kept));
-            decisions.extend(fetch.by_hook.borrow().as_deref().map(Decision::from));
-            decisions.extend(fetch.by_icap.borrow().iter().map(Decision::from));
-            decisions.extend(fetch.store_rule.borrow().as_deref().map(lifetime_by));
+            fetched((*cause, trouble, fetch), &mut decisions);
         }
     }
+    decisions.extend(record.way_of_tunnel().map(Decision::from));
     decisions.extend(hooks().filter(|note| note.stage == Stage::Respond).map(Decision::from));
     decisions.extend(record.icap().filter(|note| note.vector == Vector::Respmod).map(Decision::from));
     if let Some(waited) = record.waited() {
@@ -169,6 +165,17 @@ pub fn past(record: &Record, names: &Names, places: &Places) -> Explanation {
     }));
     let says = verdict(&request.outcome, trail.cause.filter(|_| request.cause.is_some()), Tense::Past);
     Explanation { request, tense: Tense::Past, says, steps: decisions.into_iter().map(Step::from).collect() }
+}
+
+/// One fetch, and all that was decided about its answer.
+fn fetched((cause, trouble, fetch): (Cause, Option<&str>, &Notes), decisions: &mut Vec<Decision>) {
+    decisions.push(upstream(cause, trouble, fetch));
+    decisions.extend(fetch.way.borrow().as_deref().map(Decision::from));
+    decisions.extend(fetch.group.borrow().as_deref().map(Decision::from));
+    decisions.extend(fetch.keeping.borrow().clone().map(kept));
+    decisions.extend(fetch.by_hook.borrow().as_deref().map(Decision::from));
+    decisions.extend(fetch.by_icap.borrow().iter().map(Decision::from));
+    decisions.extend(fetch.store_rule.borrow().as_deref().map(lifetime_by));
 }
 
 /// The key. A hit of `h1::quick` has no detail, so its key is made of the URL again.

@@ -28,6 +28,7 @@ impl fmt::Display for Decision {
                 write!(f, "waited for what another request had asked the origin for (looked {looks} times)")
             }
             Decision::Upstream { .. } => upstream(self, f),
+            Decision::Way { .. } => way(self, f),
             Decision::OriginGroup { group, tries, refused } => origin_group(group, tries, refused.as_deref(), f),
             Decision::Stored { stored, why, numbers, on_disk, disk_is_behind, vary } => {
                 kept(*stored, why.as_deref(), numbers.as_ref(), (*on_disk, *disk_is_behind), f)?;
@@ -206,6 +207,28 @@ fn upstream(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         parallel_ranges(parallel, f)?;
     }
     trouble.as_ref().map_or(Ok(()), |trouble| write!(f, " Trouble: {trouble}."))
+}
+
+/// Those through whom the origin is asked.
+fn way(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let Decision::Way { taken, hops, by, failed, left_out } = decision else { return Ok(()) };
+    match (taken, hops.as_slice()) {
+        (Some(taken), _) => f.write_str(taken)?,
+        (None, [first, others @ ..]) => {
+            write!(f, "{first} would be tried")?;
+            others.iter().try_for_each(|other| write!(f, ", then {other}"))?;
+        }
+        (None, []) if failed.is_empty() => f.write_str("nobody may be asked: rules leave no parent")?,
+        (None, []) => f.write_str("no parent led to the origin")?,
+    }
+    if let Some(by) = by {
+        write!(f, ", because {by}")?;
+    }
+    failed.iter().try_for_each(|each| write!(f, "; tried in vain: {each}"))?;
+    if !left_out.is_empty() {
+        write!(f, "; left out, because they had failed of late: {}", left_out.join(", "))?;
+    }
+    Ok(())
 }
 
 /// The members of a group that were asked.

@@ -1,10 +1,11 @@
 //! Sends the request of a fetch to its origin, and notes what happens on the way to the response.
 
-use super::Fetch;
+use super::{Fetch, Keepable};
 use crate::client::Client;
 use crate::clock;
-use crate::reach::Reach;
+use crate::reach::{self, Reach};
 use crate::record::Peer;
+use crate::rules::Route;
 use crate::upstream::{BodySource, Call, CallEvent, OriginResponse, OutgoingBody, UpstreamFault, UpstreamFaultKind};
 use larder_cache::entry::Contact;
 use larder_cache::policy::Times;
@@ -48,7 +49,7 @@ impl Fetch {
         fields: &Fields,
         body: Option<OutgoingBody>,
     ) -> Result<OriginAnswer, UpstreamFault> {
-        let reach = self.env.reach(self.ask.asker());
+        let reach = self.ask.reach(&self.env);
         self.send_within(&reach, (to, target), fields, body).await
     }
 
@@ -106,6 +107,29 @@ impl Fetch {
         let _ = tokio::time::timeout(INDEXES_WAIT_MAX, settled).await;
     }
 
+    /// Whether a response from this address may be stored for all clients, or change what is stored.
+    pub(super) fn keepable(&self, answer: &OriginAnswer) -> Keepable {
+        let host = answer.followed_to.as_ref().unwrap_or(&self.ask.url.host);
+        match self.ask.route {
+            // The parent or sibling has looked the name up, and says where it led to nobody.
+            Route::Forward(_) if matches!(answer.peer, Peer::Parent(_) | Peer::Sibling(_)) => Keepable::Yes,
+            Route::Forward(_) if !answer.peer.address().is_some_and(|peer| reach::may_keep(host, peer.ip())) => {
+                Keepable::No
+            }
+            // Rules deny the address to some, and these would find what is stored. Where the URL has the address, it is judged each time.
+            Route::Forward(_)
+                if host.ip().is_none()
+                    && answer
+                        .peer
+                        .address()
+                        .is_some_and(|peer| reach::closes_to_some(&self.env.config(), peer.ip())) =>
+            {
+                Keepable::No
+            }
+            _ => Keepable::Yes,
+        }
+    }
+
     pub(super) fn begin_attempt(&self) -> Instant {
         let now = self.notes.attempt();
         if self.notes.attempts.get() > 1 {
@@ -132,6 +156,7 @@ impl Fetch {
                 }
             }
             CallEvent::GroupAsked(note) => self.notes.group_asked(note),
+            CallEvent::WayTaken(note) => self.notes.way_taken(note),
             CallEvent::Unexpected(status) => self.notes.answered(clock::instant(), status),
         }
     }

@@ -9,8 +9,7 @@ use crate::config::StoreRules;
 use crate::env::{Common, Env};
 use crate::git::{self, Question};
 use crate::icap::validation_of_judged;
-use crate::reach;
-use crate::record::{Keeping, Notes, Peer};
+use crate::record::{Keeping, Notes};
 use crate::rules::{self, Ask, Route};
 use crate::upstream::{BodySource, OutgoingBody, UpstreamFault};
 use ask::OriginAnswer;
@@ -335,19 +334,6 @@ impl Fetch {
             posted.declare(&mut fields);
         }
         fields
-    }
-
-    /// Whether a response from this address may be stored for all clients, or change what is stored.
-    fn keepable(&self, answer: &OriginAnswer) -> Keepable {
-        let host = answer.followed_to.as_ref().unwrap_or(&self.ask.url.host);
-        match self.ask.route {
-            // The parent or sibling has looked the name up, and says where it led to nobody.
-            Route::Forward(_) if matches!(answer.peer, Peer::Parent(_) | Peer::Sibling(_)) => Keepable::Yes,
-            Route::Forward(_) if !answer.peer.address().is_some_and(|peer| reach::may_keep(host, peer.ip())) => {
-                Keepable::No
-            }
-            _ => Keepable::Yes,
-        }
     }
 
     /// The file that is asked for, as indexes of packages may name it.

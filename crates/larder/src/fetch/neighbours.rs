@@ -6,16 +6,17 @@ use super::{Fetch, FetchKind};
 use crate::client::Client;
 use crate::clock;
 use crate::config::Config;
+use crate::config::next_hop::{HopsOrder, NextHop};
 use crate::config::parent::Sibling;
-use crate::reach::{Asker, Reach, Way};
-use crate::record::Peer;
+use crate::reach::{Asker, Reach};
+use crate::record::{Peer, TakenWay, WayNote};
 use crate::rules::Route;
 use crate::upstream::{
     AskedNeighbour, Call, CallEvent, NeighbourFound, NeighbourQuestion, OriginResponse, UpstreamFault,
 };
 use larder_cache::policy::Times;
 use larder_wire::{Fields, Method, Scheme};
-use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -48,7 +49,7 @@ impl Fetch {
             && self.request.method == Method::Get
             && url.scheme == Scheme::Http
             && !url.host.is_local()
-            && !config.forward_parents.direct.contains(&url.host)
+            && !config.forward_parents.is_direct(&url.host)
             && self.ask.credential().is_none()
             && !self.ask.key_is_without_signature()
     }
@@ -59,8 +60,11 @@ impl Fetch {
         let is_plain = !NOT_ASKED_WITH.iter().any(|name| fields.contains(name));
         let may_ask = is_plain && self.may_ask_siblings(&config) && self.leads_to_open(&config).await;
         let siblings = if may_ask { config.siblings.as_slice() } else { &[] };
-        let parents = config.forward_parents.parents.iter().filter(|_| is_plain);
-        let of_parents = parents.map(|parent| (&parent.url.host, parent.questions, true));
+        let reach = self.ask.reach(&self.env);
+        let hops = reach.next_hops(&self.ask.url).filter(|_| is_plain).unwrap_or_default();
+        let parents: Vec<u8> = hops.parents().collect();
+        let asked_parents = parents.iter().filter_map(|place| config.parents.get(usize::from(*place)));
+        let of_parents = asked_parents.map(|parent| (&parent.url.host, parent.questions, true));
         let asked = siblings.iter().map(|sibling| (&sibling.url.host, sibling.questions, false)).chain(of_parents);
         let asked: Vec<AskedNeighbour<'_>> =
             asked.map(|(host, ports, is_parent)| AskedNeighbour { host, ports, is_parent }).collect();
@@ -68,7 +72,11 @@ impl Fetch {
             NeighbourQuestion { url: &url, fields, neighbours: &asked, wait_max: config.neighbours.wait_max };
         let healths = &self.env.common.neighbour_healths;
         let found = self.env.upstreams.ask_neighbours(healths, &question).await;
-        let way = match found {
+        let first = |reach: Reach, place: usize, order: HopsOrder| match parents.get(place - siblings.len()) {
+            Some(parent) => reach.first_by(*parent, order),
+            None => reach,
+        };
+        let reach = match found {
             NeighbourFound::Hit(place, address) if place < siblings.len() => {
                 match self.ask_sibling((place, &siblings[place]), (&url, fields)).await {
                     Ok(Some(answer)) => return Ok(answer),
@@ -76,14 +84,12 @@ impl Fetch {
                     Err(Unsent) => healths.failed(address, clock::instant().into()),
                 }
                 healths.counts.false_hits.fetch_add(1, Ordering::Relaxed);
-                Way::Configured
+                reach
             }
-            NeighbourFound::Hit(place, _) | NeighbourFound::Miss(place) => {
-                first(place - siblings.len(), config.forward_parents.parents.len())
-            }
-            NeighbourFound::Nobody => Way::Configured,
+            NeighbourFound::Hit(place, _) => first(reach, place, HopsOrder::Hit),
+            NeighbourFound::Miss(place) => first(reach, place, HopsOrder::FirstMiss),
+            NeighbourFound::Nobody => reach,
         };
-        let reach = self.env.reach(self.ask.asker()).by(way);
         self.send_within(&reach, (self.ask.connects_to(), &self.ask.target()), fields, None).await
     }
 
@@ -99,16 +105,16 @@ impl Fetch {
     /// or that would be stored for nobody. Where parents are asked, names are theirs to judge.
     async fn leads_to_open(&self, config: &Config) -> bool {
         let url = &self.ask.url;
-        let reach = self.env.reach(self.ask.asker());
+        let reach = self.ask.reach(&self.env);
         config.siblings.is_empty()
-            || !config.forward_parents.parents.is_empty()
+            || reach.next_hops(url).is_some_and(|hops| !hops.hops.contains(&NextHop::Direct))
             || self.env.upstreams.leads_to_open(&url.host, url.port, &reach).await
     }
 
     /// The response as a sibling has stored it; `None` where it has not.
     async fn ask_sibling(
         &self,
-        (place, sibling): (usize, &Sibling),
+        (place, sibling): (usize, &Arc<Sibling>),
         (url, fields): (&str, &Fields),
     ) -> Result<Option<OriginAnswer>, Unsent> {
         let peer = Peer::Sibling(u8::try_from(place + 1).map_err(|_| Unsent)?);
@@ -146,13 +152,8 @@ impl Fetch {
             return Ok(None);
         }
         let times = Times { requested: self.env.stamp_at(requested.into_std()), received: self.env.stamp_at(now) };
+        let taken = Some(TakenWay::Sibling(Arc::clone(sibling)));
+        self.notes.way_taken(Box::new(WayNote { taken, ..WayNote::default() }));
         Ok(Some(OriginAnswer { head, times, body, peer, followed_to: None }))
     }
-}
-
-/// The way through all parents, this one first.
-fn first(place: usize, parents: usize) -> Way {
-    let others = (0..parents).filter(|other| *other != place);
-    let order = std::iter::once(place).chain(others).filter_map(|place| u8::try_from(place).ok());
-    Way::Parents(Rc::from_iter(order))
 }

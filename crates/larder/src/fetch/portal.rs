@@ -133,7 +133,7 @@ impl Fetch {
             target: PROBE,
             fields: &fields,
             body: None,
-            reach: &self.env.reach(self.ask.asker()),
+            reach: &self.ask.reach(&self.env),
             client: None,
             priority: Priority::default(),
             begins: clock::instant().into(),

@@ -72,7 +72,7 @@ impl Fetch {
             target: &realm.path,
             fields: &fields,
             body: None,
-            reach: &self.env.reach(self.ask.asker()),
+            reach: &self.ask.reach(&self.env),
             client: None,
             priority: self.ask.priority(),
             begins: self.begin_attempt().into(),

@@ -218,7 +218,7 @@ async fn pass(
 async fn open(
     mut connection: Box<Connection>,
     (host, port): (larder_wire::Host, u16),
-    Intercepted { user, limits }: Intercepted,
+    tunnel: Intercepted,
     mut record: RecordGuard,
 ) -> Option<Box<Connection>> {
     record.status = 200;
@@ -229,9 +229,11 @@ async fn open(
     }
     let (space, peer) = (Rc::clone(&connection.space), connection.peer.clone());
     let opening = Opening { env: &space.env, heads: &space.heads_under_way, interception: &space.interception };
-    let (wire, inside) = opening.open(&peer, connection.into_parts(), (host, port), (limits, record)).await?;
-    let login =
-        user.map(|user| Arc::new(ConnectionLogin::in_tunnel_of(user))).map_or_else(OnceCell::new, OnceCell::from);
+    let (wire, inside) = opening.open(&peer, connection.into_parts(), (host, port), (&tunnel, record)).await?;
+    let login = tunnel
+        .user
+        .map(|user| Arc::new(ConnectionLogin::in_tunnel_of(user)))
+        .map_or_else(OnceCell::new, OnceCell::from);
     let peer = PeerFacts { scheme: Scheme::Https, inside: Some(inside), login, ..peer };
     Some(Connection::new(space, peer, wire, BytesMut::new()))
 }

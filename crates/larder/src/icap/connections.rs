@@ -127,7 +127,7 @@ impl Connections {
                 return Ok(Connection { wire, is_reused: true, home, permit });
             }
         }
-        let opening = upstreams.tunnel(&self.url.host, self.url.port, &Reach::Configured);
+        let opening = upstreams.tunnel(&self.url.host, self.url.port, &Reach::Configured, &|_| ());
         let opened = match timeout(self.settings.connect_timeout, opening).await {
             Ok(opened) => opened.map_err(|fault| Trouble::Connect(fault.detail))?,
             Err(_) => return Err(Trouble::Connect("it accepted none within `connect_timeout`".to_owned())),

@@ -1,9 +1,10 @@
 //! A record as a line of text.
 
 use crate::config::{LogField, LogFormat, Part};
-use crate::record::{Cause, HookTrail, Id, Names, Outcome, Record};
+use crate::record::{Cause, HookTrail, Id, Names, Outcome, Record, WayNote};
 use larder_wire::date::Stamp;
 use larder_wire::{Version, encode};
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::io::Write;
 use std::net::IpAddr;
@@ -73,7 +74,7 @@ enum Value<'a> {
     Text(&'a str),
     /// Words that were put together for this line.
     Words(String),
-    Pair(&'static str, &'a str),
+    Pair(&'static str, Cow<'a, str>),
     Name(Id),
 }
 
@@ -108,6 +109,10 @@ fn value(record: &Record, field: LogField) -> Value<'_> {
         LogField::IcapMicros => record.icap_micros().map_or(Value::Nothing, Value::Number),
         LogField::Rule => record.rules().map_or(Value::Nothing, |note| text(&note.rule)),
         LogField::Mark => record.rules().and_then(|note| note.mark.as_deref()).map_or(Value::Nothing, text),
+        LogField::Way => record
+            .with_way(|way| way.taken.as_ref().map(ToString::to_string))
+            .flatten()
+            .map_or(Value::Nothing, Value::Words),
         LogField::BandwidthMicros => match record.waited() {
             Some(waited) => Value::Number(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX)),
             None => Value::Nothing,
@@ -267,13 +272,27 @@ fn squid_code(record: &Record) -> &'static str {
     }
 }
 
-fn squid_from(record: &Record) -> (&'static str, &str) {
+/// Squid's words for whom was asked.
+fn squid_from(record: &Record) -> (&'static str, Cow<'_, str>) {
     match record.outcome {
         Outcome::Miss(_) | Outcome::Failed(_) | Outcome::Tunnel | Outcome::Validated => {
-            let host = host(&record.url);
-            ("HIER_DIRECT", if host.is_empty() { "-" } else { host })
+            let origin = || match host(&record.url) {
+                "" => "-",
+                host => host,
+            };
+            let taken = |way: &WayNote| {
+                let (word, host) = way.taken.as_ref()?.in_squid();
+                Some((word, host.map(str::to_owned)))
+            };
+            match record.with_way(taken) {
+                // Without a parent or a sibling.
+                None | Some(Some((_, None))) => ("HIER_DIRECT", origin().into()),
+                Some(Some((word, Some(host)))) => (word, host.into()),
+                // No parent led anywhere.
+                Some(None) => ("HIER_NONE", "-".into()),
+            }
         }
-        _ => ("HIER_NONE", "-"),
+        _ => ("HIER_NONE", "-".into()),
     }
 }
 
@@ -290,6 +309,7 @@ fn json(record: &Record, names: &Names, out: &mut Vec<u8>) {
             || of_icap.contains(field) && record.icap_micros().is_none()
             || record.rules().is_none() && of_rules.contains(field)
             || *field == LogField::BandwidthMicros && record.waited().is_none()
+            || *field == LogField::Way && record.with_way(|_| ()).is_none()
             || *field == LogField::User && record.user().is_none()
     };
     let mut before = b'{';

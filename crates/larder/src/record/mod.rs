@@ -11,6 +11,7 @@ mod ring;
 mod run;
 mod run_hosts;
 mod trail;
+mod way;
 
 pub use cause::Cause;
 pub use group::{GroupNote, TryEnd, TryNote};
@@ -22,6 +23,7 @@ pub use ring::{Query, RECORD_BYTES_MAX, Ring, shortened};
 pub use run::{LaterRequest, Network, Run, RunExchange, RunMiss, RunStats, Way};
 pub use run_hosts::RunHost;
 pub use trail::{Detail, Fetches, Keeping, Notes, Parallel, ParallelLimit, Peer, Reuse, Rule, Trail, Variant};
+pub use way::{ParentOrder, TakenWay, WayNote};
 
 use crate::clock::{self, Carried};
 use crate::config::TextsLogged;
@@ -138,6 +140,10 @@ pub struct Extras {
     pub user: Option<Arc<str>>,
     /// How long its answer waited under limits of bandwidth, where any counted.
     pub waited: Option<Duration>,
+    /// The way of its tunnel, where parents were meant.
+    pub way: Option<Box<WayNote>>,
+    /// The notes of its last fetch, where no detail keeps them for the log.
+    pub notes: Option<Rc<Notes>>,
 }
 
 impl Extras {
@@ -148,6 +154,7 @@ impl Extras {
             || self.rules.is_some()
             || self.user.is_some()
             || self.waited.is_some()
+            || self.way.is_some()
     }
 
     /// Bytes that it refers to, but for the texts.
@@ -403,6 +410,29 @@ impl Record {
         }
     }
 
+    /// Notes the way of its tunnel, where a reader needs it.
+    pub fn note_way(&mut self, way: Box<WayNote>) {
+        if self.is_read() {
+            self.extras.get_or_insert_default().way = Some(way);
+        }
+    }
+
+    /// The way of its tunnel, where parents were meant.
+    pub fn way_of_tunnel(&self) -> Option<&WayNote> {
+        self.extras.as_deref()?.way.as_deref()
+    }
+
+    /// Looks at the way of its tunnel, or of its last fetch, where parents or siblings were meant.
+    pub fn with_way<T>(&self, look: impl FnOnce(&WayNote) -> T) -> Option<T> {
+        let extras = self.extras.as_deref();
+        if let Some(way) = extras.and_then(|extras| extras.way.as_deref()) {
+            return Some(look(way));
+        }
+        let fetches = self.detail.iter().flat_map(|detail| detail.fetches.iter().map(|(_, notes)| notes));
+        let notes = fetches.last().or_else(|| extras?.notes.as_ref())?;
+        notes.way.borrow().as_deref().map(look)
+    }
+
     /// The user who has logged in.
     pub fn user(&self) -> Option<&str> {
         self.extras.as_deref()?.user.as_deref()
@@ -448,6 +478,9 @@ impl Record {
     /// Notes for a fetch that begins.
     pub fn notes(&mut self) -> Rc<Notes> {
         let notes = self.detail().map(|detail| detail.fetches.notes()).unwrap_or_default();
+        if !self.readers.kept && self.readers.logged.is_some() {
+            self.extras.get_or_insert_default().notes = Some(Rc::clone(&notes));
+        }
         notes.request.set(Some(self.number));
         notes
     }

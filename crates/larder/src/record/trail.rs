@@ -2,7 +2,7 @@
 //! asked anyway.
 
 use super::ring::beginning;
-use super::{Cause, GroupNote, IcapTrail, Number};
+use super::{Cause, GroupNote, IcapTrail, Number, WayNote};
 use crate::clock;
 use crate::digest::DigestSource;
 use crate::hook::HookNote;
@@ -368,6 +368,8 @@ pub struct Notes {
     pub by_hook: RefCell<Option<Box<HookNote>>>,
     /// The members of a group that were asked; those of the last request where several were sent.
     pub group: RefCell<Option<Box<GroupNote>>>,
+    /// The way to the origin, where parents or siblings are meant.
+    pub way: RefCell<Option<Box<WayNote>>>,
     /// The work of ICAP services on the answer.
     pub by_icap: RefCell<IcapTrail>,
 }
@@ -441,7 +443,7 @@ pub enum Peer {
     Socket,
     /// A process of this server, by the system's number.
     Process(u32),
-    /// A parent, through which the origin is asked: its place in `forward.parents`, from 1. A second address here would make each
+    /// A parent, through which the origin is asked: its place among the `[[parent]]`s, from 1. A second address here would make each
     /// record larger.
     Parent(u8),
     /// A sibling, which has stored the response: its place among the `[[sibling]]`s, from 1.
@@ -501,6 +503,7 @@ impl Default for Notes {
             by_icap: RefCell::default(),
             store_rule: RefCell::new(None),
             group: RefCell::new(None),
+            way: RefCell::new(None),
         }
     }
 }
@@ -532,6 +535,11 @@ impl Notes {
     pub fn group_asked(&self, mut note: Box<GroupNote>) {
         note.bound();
         self.group.replace(Some(note));
+    }
+
+    /// A way was taken, or none led to the origin.
+    pub fn way_taken(&self, note: Box<WayNote>) {
+        self.way.replace(Some(note));
     }
 
     /// Takes the `Set-Cookie` for the client that asked, where there is one.

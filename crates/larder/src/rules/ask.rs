@@ -6,11 +6,13 @@ use super::by_rule::{ByRule, KeyByRule};
 use super::by_table::{ByTable, Limited};
 use super::credential::Credential;
 pub use super::route::Route;
+use crate::config::next_hop::HopsByRule;
 use crate::config::{HostHeader, Mirror};
+use crate::env::Env;
 use crate::hook::{HookNote, RequestEffects};
 use crate::package_index::IndexFormat;
 use crate::people::User;
-use crate::reach::Asker;
+use crate::reach::{Asker, Reach};
 use crate::record::Rule;
 use crate::upstream::Origin;
 use larder_cache::cache::Cache;
@@ -252,6 +254,17 @@ impl Ask {
             Route::Forward(asker) => Some(asker),
             Route::Site { .. } => None,
         }
+    }
+
+    /// How far, and through whom, the origin may be asked.
+    pub fn reach(&self, env: &Env) -> Reach {
+        let by_rule = self.by_table.as_ref().map(|by_table| by_table.reach.clone());
+        env.reach(self.asker()).by_rule(by_rule.unwrap_or_default())
+    }
+
+    /// The choice of rules of those through whom the origin is asked.
+    pub fn hops(&self) -> Option<&HopsByRule> {
+        self.by_table.as_ref()?.reach.hops.as_deref()
     }
 
     /// The request target as the origin gets it.

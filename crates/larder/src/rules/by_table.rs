@@ -4,6 +4,7 @@ use super::by_people::ByPeople;
 use super::route::Route;
 use crate::config::{HostHeader, SiteOrigin};
 use crate::hook::RequestEffects;
+use crate::reach::ReachByRule;
 use larder_rules::bandwidth::Bandwidth;
 use larder_rules::rule::{Do, Priority, RuleNote};
 use larder_wire::{Fields, Url};
@@ -36,6 +37,8 @@ pub struct ByTable {
     pub(super) people: Option<Box<ByPeople>>,
     /// The limits of bandwidth under which the client gets the answer.
     pub limits: Option<Rc<[Limited]>>,
+    /// Through whom, and how far, the origin is asked.
+    pub reach: ReachByRule,
     /// The effects are for this request alone, so that no memo takes them over.
     pub(super) is_of_one_request: bool,
 }

@@ -9,7 +9,7 @@ use crate::config::HostHeader;
 use crate::hook::HookNote;
 use crate::page::Page;
 use crate::people::User;
-use crate::reach::{self, Asker};
+use crate::reach::{self, Asker, ReachByRule};
 use crate::record::Rule;
 use larder_rules::rule::RuleNote;
 use larder_wire::{Host, Method, RequestHead, Scheme, Url};
@@ -58,6 +58,8 @@ pub struct TunnelFor {
     pub note: Option<Box<HookNote>>,
     /// The limits of bandwidth for that which comes out of the tunnel.
     pub limits: Option<Rc<[Limited]>>,
+    /// The choice of rules through whom it goes, and how far.
+    pub reach: ReachByRule,
 }
 
 /// The route of a request that is allowed, and the rule that allowed it.
@@ -339,9 +341,11 @@ fn judge_connect(facts: &Facts<'_>, host: &Host, port: u16) -> Verdict {
         return Verdict::Answer(out_of_reach().closing());
     }
     let url = Url { scheme: Scheme::Https, host: host.clone(), port, path: "/".into() };
-    let (by_rules, rules, limits) = match table::judge(facts, &url, true) {
-        Ok(None) => (None, None, None),
-        Ok(Some(ByTable { people, note, limits, .. })) => (people.and_then(|people| people.user), Some(note), limits),
+    let (by_rules, rules, limits, reach) = match table::judge(facts, &url, true) {
+        Ok(None) => (None, None, None, ReachByRule::default()),
+        Ok(Some(ByTable { people, note, limits, reach, .. })) => {
+            (people.and_then(|people| people.user), Some(note), limits, reach)
+        }
         // A client that is asked for a login goes on by the same connection.
         Err(Refused::Page(page)) if page.status == 407 => return Verdict::Answer(*page),
         Err(Refused::Page(page)) => return Verdict::Answer(page.closing()),
@@ -352,7 +356,7 @@ fn judge_connect(facts: &Facts<'_>, host: &Host, port: u16) -> Verdict {
         Err(refused) => return refused.into(),
     };
     let hooked = hooks_of(facts, Rule::Forward).map(|hooks| hooked::judge_connect(facts, hooks, (host, port)));
-    let tunnel = |note: Option<HookNote>| TunnelFor { user, rules, note: note.map(Box::new), limits };
+    let tunnel = |note: Option<HookNote>| TunnelFor { user, rules, note: note.map(Box::new), limits, reach };
     match hooked {
         None => Verdict::Tunnel(host.clone(), port, tunnel(None)),
         Some(Ok(HookedConnect::GoesOn(note))) => Verdict::Tunnel(host.clone(), port, tunnel(note)),

@@ -6,10 +6,12 @@ use super::facts::Facts;
 use super::gate::{self, Refused};
 use super::pages::ambiguous;
 use crate::clock;
-use crate::config::rule::RuleTable;
+use crate::config::next_hop::HopsByRule;
+use crate::config::rule::{ClosedDestinations, RuleTable};
 use crate::hook::RequestEffects;
 use crate::page::{self, Page, ScriptPage};
 use crate::people::User;
+use crate::reach::{self, ReachByRule};
 use larder_rules::bandwidth::BandwidthBy;
 use larder_rules::rate::{RateBy, client_key};
 use larder_rules::rule::{FieldChanges, RuleNote};
@@ -69,7 +71,8 @@ pub(super) fn judge_changing(
     let subject = Subject::new(facts, url, is_connect, &facts.found().is_counted);
     let matched = subject.matched(table)?;
     facts.note_matched(&matched);
-    if matched.is_empty() {
+    let closed = subject.closed(table, &matched)?;
+    if matched.is_empty() && closed.is_none() {
         return Ok(None);
     }
     let people = subject.verdict(table, &matched, |_| true)?;
@@ -78,7 +81,8 @@ pub(super) fn judge_changing(
     let limits = subject.limits(table, &matched);
     subject.check_refused(note)?;
     let by_table = by_table.map_err(|page| page.by_rule(note()))?;
-    Ok(Some(ByTable { people, limits, ..by_table }))
+    let reach = ReachByRule { closed, ..by_table.reach };
+    Ok(Some(ByTable { people, limits, reach, ..by_table }))
 }
 
 /// Judges whether a request may go to this URL of another origin, which a hook has chosen: nothing is let through by a hook that a rule
@@ -134,6 +138,17 @@ impl<'f, 'a> Subject<'f, 'a> {
     /// The rules that hold.
     fn matched(&self, table: &RuleTable) -> Result<Matched, Refused> {
         table.table.judge(self).map_err(|stop| self.refused(stop))
+    }
+
+    /// The destinations that are closed to the request: those of rules that deny them, and hold but for the address.
+    fn closed(&self, table: &RuleTable, matched: &Matched) -> Result<Option<Arc<[Arc<ClosedDestinations>]>>, Refused> {
+        if !table.closes_any {
+            return Ok(None);
+        }
+        let rules = table.table.by_destination(self, matched).map_err(|stop| self.refused(stop))?;
+        let closed = rules.into_iter().filter_map(|number| table.closed.get(usize::from(number))?.clone());
+        let closed: Vec<_> = closed.collect();
+        Ok((!closed.is_empty()).then(|| closed.into()))
     }
 
     /// Counts the request by those of these rules that `counts` permits, and does what the last one says; gives who has to be logged in.
@@ -477,8 +492,16 @@ fn combined(
         priority: rules().filter_map(|rule| rule.does.priority).next_back().unwrap_or_default(),
         people: None,
         limits: None,
+        reach: ReachByRule { hops: hops_by(table, &matched), closed: None },
         is_of_one_request,
     })
+}
+
+/// Through whom the origin is asked, by all of these rules together.
+fn hops_by(table: &RuleTable, matched: &Matched) -> Option<Arc<HopsByRule>> {
+    let mut chosen = matched.iter().filter_map(|number| table.hops.get(usize::from(number))?.as_ref());
+    let first = chosen.next().map(Arc::clone)?;
+    Some(chosen.fold(first, |before, later| Arc::new(before.and(later))))
 }
 
 /// A group of the first `path_regex` of the rule that holds for this path; empty where there is none.
@@ -638,7 +661,9 @@ impl larder_rules::Facts for Subject<'_, '_> {
         Ok(())
     }
 
-    fn each_destination(&self, _: &mut dyn FnMut(IpAddr)) -> Result<(), Stop> {
+    /// A name has addresses when it is connected to, and each is judged then ([`Subject::closed`]).
+    fn each_destination(&self, each: &mut dyn FnMut(IpAddr)) -> Result<(), Stop> {
+        reach::each_literal(self.host, each);
         Ok(())
     }
 

@@ -18,6 +18,7 @@ pub mod mirrored;
 pub(crate) mod summary;
 
 use crate::clock;
+use crate::config::proxy_variables::ProxyVariables;
 use crate::config::{Config, Listen, Sites};
 use crate::diagnostics;
 use crate::record::RunStats;
@@ -171,6 +172,13 @@ fn open(
         Some((client, started)) => (Larder::Joined(client, started.id.clone()), started),
         None => {
             let config = config_of_own(config, way);
+            // Of this process, which is not given the proxy of the run: that is for the command.
+            let variables = match network {
+                Network::Used => ProxyVariables::of_this_process(),
+                Network::Untouched => ProxyVariables::default(),
+            };
+            let config =
+                config.with_parents_of_environment(&variables).map_err(|trouble| RunError::Start(trouble.into()))?;
             check_hooks(&config).map_err(|trouble| RunError::Start(trouble.into()))?;
             let own = start(config).map_err(RunError::Start)?;
             (Larder::Own { finish: own.finish, keeps: own.keeps }, own.started)

@@ -81,7 +81,10 @@ impl Upstreams {
             let (mut answers, mut is_known) = (self.shared.dns.ask(host), false);
             while !answers.is_done() {
                 for ip in answers.next().await.unwrap_or_default() {
-                    if !reach.permits(SocketAddr::new(ip, port)) || !reach::may_keep(host, ip) {
+                    if !reach.permits(SocketAddr::new(ip, port))
+                        || !reach::may_keep(host, ip)
+                        || reach.is_closed_to_some(ip)
+                    {
                         return false;
                     }
                     is_known = true;

@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 use crate::reach::Reach;
-use crate::record::{GroupNote, Peer, Reuse};
+use crate::record::{GroupNote, Peer, Reuse, WayNote};
 use crate::request_body::{Piece, RequestBody};
 use larder_rules::rule::Priority;
 use larder_wire::{Fields, Host, Method, ResponseHead, Url};
@@ -64,6 +64,8 @@ pub enum CallEvent {
         /// Whether the connection has served other requests.
         reuse: Reuse,
     },
+    /// The way that was taken, where parents are meant, or that none led there.
+    WayTaken(Box<WayNote>),
     /// The request is sent a second time.
     Retried,
     /// An interim head came.

@@ -73,15 +73,14 @@ pub(super) async fn open(
     .await
 }
 
-/// Connects to a host without TLS within `connect_timeout`: the far end of a tunnel.
+/// Connects to a host without TLS within this time: the far end of a tunnel, or a parent.
 pub(super) async fn open_plain(
     dns: &Dns,
     settings: &Settings,
-    host: &Host,
-    port: u16,
+    (host, port): (&Host, u16),
     reach: &Reach,
+    limit: Duration,
 ) -> Result<Wire, UpstreamFault> {
-    let limit = settings.connect_timeout;
     let race = Race::new(port, None, &settings.memory.unreachable, limit, reach);
     within(limit, host, async |phase| Ok(dial(dns, host, race, phase).await?.0)).await
 }
@@ -250,7 +249,10 @@ impl<'a> Race<'a> {
             return;
         }
         if !self.reach.permits(SocketAddr::new(ip, self.port)) {
-            self.faults.push(UpstreamFault::out_of_reach());
+            self.faults.push(match self.reach.closed_by(ip) {
+                None => UpstreamFault::out_of_reach(),
+                Some(rule) => UpstreamFault::closed_by(rule),
+            });
             return;
         }
         self.known[place] += 1;

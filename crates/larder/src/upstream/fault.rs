@@ -208,6 +208,11 @@ impl UpstreamFault {
         UpstreamFault::new(UpstreamFaultKind::OutOfReach, detail)
     }
 
+    /// The refusal of a rule to go there; it does not say where.
+    pub fn closed_by(rule: &str) -> UpstreamFault {
+        UpstreamFault::new(UpstreamFaultKind::OutOfReach, format!("a rule does not permit that destination: {rule}"))
+    }
+
     /// The refusal of a request of the lowest class, with the reason.
     pub fn shed(why: impl fmt::Display) -> UpstreamFault {
         let detail = format!("{why}, and rules give this request a low priority");

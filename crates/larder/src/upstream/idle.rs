@@ -1,8 +1,8 @@
 //! The idle connections to one origin: which of them serve again, and when the others are closed.
 
-use crate::config::parent::Parent;
+use super::parents::ThroughParent;
 use crate::mount::Process;
-use crate::reach::{Asker, Reach, Way};
+use crate::reach::Reach;
 use crate::record::Peer;
 use crate::wire::Wire;
 use socket2::SockRef;
@@ -25,15 +25,15 @@ pub(super) struct IdleConnection {
     pub origin_keeps: Option<Duration>,
     /// See [`Connection::acknowledge_within`](super::h1::Connection::acknowledge_within).
     pub acknowledged_within: Option<Duration>,
-    /// The parent that reads the requests, where one does.
-    pub parent: Option<Arc<Parent>>,
+    /// The parent through which it leads, where one does.
+    pub parent: Option<ThroughParent>,
 }
 
 impl IdleConnection {
     /// Itself, if it can serve a request that may reach so far: one name may have led one client to an address where another
     /// may not go, and the origin may have closed the connection.
     pub fn for_request(mut self, reach: &Reach) -> Option<IdleConnection> {
-        (is_within(reach, self.peer) && is_quiet(&mut self.wire, Look::AtSocket)).then_some(self)
+        (is_within(reach, &self) && is_quiet(&mut self.wire, Look::AtSocket)).then_some(self)
     }
 }
 
@@ -78,7 +78,7 @@ impl IdleConnections {
         loop {
             let mut parked = {
                 let mut all = self.parked.borrow_mut();
-                let at = all.iter().rposition(|parked| is_within(reach, parked.connection.peer))?;
+                let at = all.iter().rposition(|parked| is_within(reach, &parked.connection))?;
                 all.remove(at)
             };
             self.total.set(self.total.get() - 1);
@@ -148,21 +148,16 @@ impl IdleConnections {
     }
 }
 
-/// Whether a request that may reach so far may use a connection to this peer. Origins without an address are those of the
-/// configuration.
-fn is_within(reach: &Reach, peer: Peer) -> bool {
-    match peer.address() {
-        Some(address) => reach.permits(address),
-        // One through a parent is for those who ask through it, wherever it leads.
-        None if matches!(peer, Peer::Parent(_)) => match reach {
-            Reach::Asked { asker: Asker::OfflineRun, .. } | Reach::Configured => false,
-            Reach::Asked { way: Way::Parents(order), .. } => {
-                // The first one that is meant; over another one go the requests that are led to it.
-                order.first().is_some_and(|first| peer == Peer::Parent(first.saturating_add(1)))
-            }
-            Reach::Asked { .. } => true,
+/// Whether a request that may reach so far may use a connection. Origins without an address are those of the configuration.
+fn is_within(reach: &Reach, connection: &IdleConnection) -> bool {
+    match (reach, &connection.parent) {
+        // Compared by value: after a reload the same place may be another proxy's.
+        (Reach::Through(parents), Some(through)) => parents.iter().any(|parent| **parent == *through.parent),
+        (Reach::Through(_), None) | (_, Some(_)) => false,
+        (_, None) => match connection.peer.address() {
+            Some(address) => reach.permits(address),
+            None => matches!(reach, Reach::Configured),
         },
-        None => matches!(reach, Reach::Configured),
     }
 }
 

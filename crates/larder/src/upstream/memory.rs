@@ -1,7 +1,8 @@
 //! The knowledge of all workers about the way to origins: addresses of names, and targets that were out of reach of late,
-//! origins that were asked for several ranges at once.
+//! origins that were asked for several ranges at once, parents that could not be connected to.
 
 use super::dns_cache::DnsCache;
+use super::neighbour_health::ParentHealths;
 use super::outages::Outages;
 use super::ranges::Ranges;
 use super::unreachable::Unreachable;
@@ -14,6 +15,8 @@ pub struct Memory {
     pub(super) unreachable: Arc<Unreachable>,
     pub(super) outages: Outages,
     pub(super) ranges: Arc<Ranges>,
+    /// Which parents could be connected to.
+    pub parents: Arc<ParentHealths>,
 }
 
 /// Bytes of [`Memory::answers`] where nothing else is said.
@@ -22,8 +25,13 @@ const DNS_BYTES_MAX: usize = 1 << 20;
 impl Memory {
     /// Knows nothing yet; answers of name servers take at most so many bytes.
     pub fn new(dns_bytes_max: usize) -> Memory {
-        let outages = Outages::default();
-        Memory { answers: DnsCache::new(dns_bytes_max), unreachable: Arc::default(), outages, ranges: Arc::default() }
+        Memory {
+            answers: DnsCache::new(dns_bytes_max),
+            unreachable: Arc::default(),
+            outages: Outages::default(),
+            ranges: Arc::default(),
+            parents: Arc::default(),
+        }
     }
 }
 

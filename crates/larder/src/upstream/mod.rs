@@ -6,6 +6,7 @@
 
 mod ask_neighbours;
 mod body;
+mod by_parents;
 mod call;
 mod connect;
 mod dns;
@@ -43,7 +44,7 @@ pub use group::{GroupState, Groups};
 pub use group_checks::check_members;
 pub use h1::HeldPermit;
 pub use memory::Memory;
-pub use neighbour_health::{NeighbourAnswerCounts, NeighbourHealths};
+pub use neighbour_health::{NeighbourAnswerCounts, NeighbourHealths, ParentHealths, ParentReport};
 pub use outages::Outage;
 pub use pool::{AskedOrigin, Unread};
 pub use ranges::{ExtraRange, RangePace, RangesFound, RangesKnown};
@@ -52,6 +53,7 @@ use crate::client::Client;
 use crate::config::url::show_local;
 use crate::mount::Mounts;
 use crate::reach::Reach;
+use crate::record::WayNote;
 use crate::ticker::Ticker;
 use crate::wire::Wire;
 use bytes::BytesMut;
@@ -61,7 +63,6 @@ use idle::ConnectionChoice;
 use larder_rules::rule::Priority;
 use larder_wire::parse::HeadLimits;
 use larder_wire::{Host, Scheme, Url};
-use parents::Parents;
 use permits::{Grant, Permit};
 use pool::Pool;
 use std::cell::Cell;
@@ -340,13 +341,12 @@ impl Upstreams {
         now: Instant,
         (asked_by, on): ((Option<Client>, Priority), &dyn Fn(CallEvent)),
     ) -> Result<Connection, UpstreamFault> {
-        let led = parents::by_carp(url, reach);
-        let reach = led.as_ref().unwrap_or(reach);
-        let parents = parents::of(&url.host, reach);
-        let origin = match parents {
-            None => self.shared.pool.origin((url, tls_name), now),
-            Some(_) => self.shared.pool.origin_by_parents((url, tls_name), now),
-        };
+        if let Some(parents) = parents::of(url, reach) {
+            // Boxed, as all that is large and rare here: a fetch is copied as it begins.
+            let asked = self.connection_by_parents((url, tls_name), choice, (reach, &parents), now, (asked_by, on));
+            return Box::pin(asked).await;
+        }
+        let origin = self.shared.pool.origin((url, tls_name), now);
         let (permit, handed_on, now) = match Permit::try_take(&origin, asked_by.0) {
             Some(permit) => (permit, None, now),
             None => {
@@ -366,31 +366,7 @@ impl Upstreams {
         origin.make_room();
         on(CallEvent::Connecting);
         self.shared.settings.memory.outages.tries(permit.origin().origin(), now);
-        match parents {
-            None => Box::pin(self.open(permit, reach, on)).await,
-            Some(parents) => Box::pin(self.open_through(permit, &parents, reach, on)).await,
-        }
-    }
-
-    /// A new connection to an origin through a parent.
-    async fn open_through(
-        &self,
-        permit: Permit,
-        parents: &Parents,
-        reach: &Reach,
-        on: &dyn Fn(CallEvent),
-    ) -> Result<Connection, UpstreamFault> {
-        let origin = Rc::clone(permit.origin());
-        match parents::open(&self.shared, origin.origin(), parents, reach, &|| on(CallEvent::Accepted)).await {
-            Ok(through) => {
-                origin.count(|counts| counts.opened += 1);
-                Ok(Connection::through(through, permit, Rc::clone(&self.shared)))
-            }
-            Err(fault) => {
-                origin.count(|counts| counts.failed += 1);
-                Err(fault)
-            }
-        }
+        Box::pin(self.open(permit, reach, on)).await
     }
 
     async fn open(&self, permit: Permit, reach: &Reach, on: &dyn Fn(CallEvent)) -> Result<Connection, UpstreamFault> {
@@ -508,14 +484,22 @@ impl Upstreams {
         self.shared.pool.origin((url, tls_name), Instant::now()).permits.has_room(None)
     }
 
-    /// Plain TCP to any host and port, for a CONNECT: the same name lookup and race, and no limit per origin.
-    pub async fn tunnel(&self, host: &Host, port: u16, reach: &Reach) -> Result<Wire, UpstreamFault> {
+    /// Plain TCP to any host and port, for a CONNECT: the same name lookup and race, and no limit per origin. `on` is told the way, where
+    /// parents are meant.
+    pub async fn tunnel(
+        &self,
+        host: &Host,
+        port: u16,
+        reach: &Reach,
+        on: &dyn Fn(Box<WayNote>),
+    ) -> Result<Wire, UpstreamFault> {
         let url = Url { scheme: Scheme::Https, host: host.clone(), port, path: "/".into() };
-        let led = parents::by_carp(&url, reach);
-        let reach = led.as_ref().unwrap_or(reach);
-        match parents::of(host, reach) {
-            Some(parents) => parents::open_plain(&self.shared, (host, port), &parents, reach).await,
-            None => connect::open_plain(&self.shared.dns, &self.shared.settings, host, port, reach).await,
+        match parents::of(&url, reach) {
+            Some(parents) => self.tunnel_by_parents((host, port), (reach, &parents), on).await,
+            None => {
+                let Shared { dns, settings, .. } = &*self.shared;
+                connect::open_plain(dns, settings, (host, port), reach, settings.connect_timeout).await
+            }
         }
     }
 

@@ -1,6 +1,8 @@
-//! The knowledge of all workers about the neighbouring caches that are asked: how fast each answers, whether it answers at all, and counts of
-//! the answers. Values and `now` in, decisions out.
+//! The knowledge of all workers about neighbouring caches: of those that are asked by datagram, how fast each answers and whether it answers at
+//! all; of parents, whether they can be connected to. Counts of both. Values and `now` in, decisions out.
 
+use crate::config::parent::Parent;
+use larder_wire::Url;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -10,6 +12,8 @@ use tokio::time::Instant;
 
 /// After so many questions in a row without an answer a neighbour counts as dead.
 const SILENT_MAX: u32 = 10;
+/// After so many connections in a row that did not come about a parent counts as dead.
+const AWAY_MAX: u32 = 3;
 /// A dead neighbour is asked again after the first of these times, which doubles up to the second.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(60));
 /// The time for an answer of a neighbour of which none was seen yet.
@@ -88,7 +92,115 @@ impl NeighbourHealths {
     }
 }
 
+/// The parents to which connections were made, of all workers. Only what a parent does before it hears of a request's host counts: an origin
+/// that does not answer, or a host that a parent refuses, must not make it look dead to others.
+#[derive(Debug, Default)]
+pub struct ParentHealths {
+    states: Mutex<HashMap<String, ParentState>>,
+}
+
+#[derive(Clone, Debug)]
+struct ParentState {
+    url: Url,
+    health: Health,
+    counts: ParentCounts,
+}
+
+/// Counts of the connections to one parent, since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ParentCounts {
+    /// Ways to origins that were opened.
+    pub opened: u64,
+    /// No connection to it came about.
+    pub failed: u64,
+    /// It did not connect to the origin.
+    pub refused: u64,
+    /// It was left out, because it failed of late.
+    pub left_out: u64,
+}
+
+/// The state of one parent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ParentReport {
+    /// Counts.
+    pub counts: ParentCounts,
+    /// Failures since the last connection.
+    pub failures_in_a_row: u32,
+    /// How long it is left alone from now on, where it is.
+    pub rests_for: Option<Duration>,
+}
+
+impl ParentHealths {
+    fn with<T>(&self, parent: &Parent, work: impl FnOnce(&mut ParentState) -> T) -> T {
+        let mut states = self.states.lock();
+        if states.len() >= REMEMBERED_MAX && !states.contains_key(&parent.name) {
+            states.clear();
+        }
+        let new =
+            || ParentState { url: parent.url.clone(), health: Health::default(), counts: ParentCounts::default() };
+        let state = states.entry(parent.name.clone()).or_insert_with(new);
+        if state.url != parent.url {
+            // Another proxy has its name since a reload.
+            *state = new();
+        }
+        work(state)
+    }
+
+    /// Whether a parent is left alone now.
+    pub(super) fn rests(&self, parent: &Parent, now: Instant) -> bool {
+        self.with(parent, |state| state.health.asked_after.is_some_and(|after| now < after))
+    }
+
+    /// Whether a connection to it may be tried; the first one after its pause is a probe, and the next ones wait for another pause.
+    pub(super) fn may_try(&self, parent: &Parent, now: Instant) -> bool {
+        self.with(parent, |state| {
+            let may = state.health.may_ask(now).is_some();
+            state.counts.left_out += u64::from(!may);
+            may
+        })
+    }
+
+    /// It accepted a connection.
+    pub(super) fn accepted(&self, parent: &Parent) {
+        self.with(parent, |state| state.health = Health::default());
+    }
+
+    /// It led to the origin.
+    pub(super) fn opened(&self, parent: &Parent) {
+        self.with(parent, |state| state.counts.opened += 1);
+    }
+
+    /// No connection to it came about.
+    pub(super) fn was_away(&self, parent: &Parent, now: Instant) {
+        self.with(parent, |state| {
+            state.counts.failed += 1;
+            state.health.was_away(now);
+        });
+    }
+
+    /// It did not lead to the origin.
+    pub(super) fn refused(&self, parent: &Parent) {
+        self.with(parent, |state| state.counts.refused += 1);
+    }
+
+    /// The state of a parent.
+    pub fn report(&self, parent: &Parent, now: Instant) -> ParentReport {
+        self.with(parent, |state| ParentReport {
+            counts: state.counts,
+            failures_in_a_row: state.health.silent,
+            rests_for: state.health.asked_after.and_then(|after| after.checked_duration_since(now)),
+        })
+    }
+}
+
 impl Health {
+    fn was_away(&mut self, now: Instant) {
+        self.silent = self.silent.saturating_add(1);
+        if self.silent >= AWAY_MAX {
+            self.is_left_alone(now);
+        }
+    }
+
     fn may_ask(&mut self, now: Instant) -> Option<Duration> {
         if let Some(after) = self.asked_after {
             if now < after {
@@ -160,6 +272,37 @@ mod tests {
             health.failed(now);
             assert_eq!(health.may_ask(now + PAUSE.0 - MS), None, "{later}");
         }
+    }
+
+    #[test]
+    fn a_parent_that_failed_three_times_rests_and_is_probed_by_one_request() {
+        let (healths, parent, mut now) = (ParentHealths::default(), Parent::default(), Instant::now());
+        let other = Parent { name: "other".to_owned(), ..Parent::default() };
+        for failures in 1..=AWAY_MAX {
+            assert!(healths.may_try(&parent, now), "{failures}");
+            healths.was_away(&parent, now);
+        }
+        for pause in [10, 20, 40, 60, 60] {
+            let pause = Duration::from_secs(pause);
+            assert!(
+                healths.rests(&parent, now + pause - MS) && !healths.may_try(&parent, now + pause - MS),
+                "{pause:?}"
+            );
+            assert!(!healths.rests(&other, now));
+            now += pause;
+            assert!(!healths.rests(&parent, now) && healths.may_try(&parent, now), "{pause:?}");
+            assert!(!healths.may_try(&parent, now), "one probe");
+            healths.was_away(&parent, now);
+        }
+        assert_eq!(healths.report(&parent, now).rests_for, Some(PAUSE.1));
+        let moved = Parent { url: Url { port: 3129, ..parent.url.clone() }, ..parent.clone() };
+        assert_eq!(healths.report(&moved, now), ParentReport::default(), "another proxy by that name");
+        for _ in 0..AWAY_MAX {
+            healths.was_away(&moved, now);
+        }
+        healths.accepted(&moved);
+        let report = healths.report(&moved, now);
+        assert_eq!((report.rests_for, report.failures_in_a_row, report.counts.failed), (None, 0, 3));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The parser's part for `[[rule]]`: nested conditions, what goes together, and the compiled table.
 
 use super::Parser;
-use crate::config::rule::{RULE, RULE_DO, RULE_WHEN, RuleDo, RuleSettings, RuleTable, field_line};
+use crate::config::next_hop::{DIRECT, HopsByRule};
+use crate::config::rule::{ClosedDestinations, RULE, RULE_DO, RULE_WHEN, RuleDo, RuleSettings, RuleTable, field_line};
 use crate::config::setting::kind;
 use crate::config::{SiteOrigin, url};
 use crate::lines;
@@ -230,6 +231,13 @@ impl Parser {
                 "write the effects in a rule before",
             );
         }
+        let is_wrong = !rule.when.destination.is_empty() && !does.deny;
+        if is_wrong || asks_destination_inside(&rule.when) {
+            wrong(
+                "`destination` is known when the connection is made, so it stands in a rule with `deny`, and not in `not` or `any`",
+                "write when = { destination = \"10.0.0.0/8\" }, do = { deny = true }",
+            );
+        }
         self.check_effects(span, rule);
     }
 
@@ -310,15 +318,51 @@ impl Parser {
             }
             routes.push(route.flatten());
         }
+        let hops: Vec<Option<Arc<HopsByRule>>> =
+            all.iter().map(|((source, span), rule)| self.hops_of_rule((*source, span), &rule.does)).collect();
+        let forward = &mut self.loaded.config.forward_parents;
+        forward.is_any |= hops.iter().any(Option::is_some);
+        forward.are_asked = forward.is_any && self.loaded.config.parents.iter().any(|it| it.questions.is_any());
+        let closed = all.iter().map(|(_, rule)| closed_by(rule)).collect::<Vec<_>>();
         let first = all.first().map(|(at, _)| at.clone());
         match Table::new(all.into_iter().map(|(_, rule)| rule).collect()) {
-            Ok(table) => self.loaded.config.rule_table = Arc::new(RuleTable { table, bandwidths, routes }),
+            Ok(table) => {
+                self.loaded.config.rule_table = Arc::new(RuleTable {
+                    table,
+                    bandwidths,
+                    routes,
+                    hops,
+                    closes_any: closed.iter().any(Option::is_some),
+                    closed,
+                })
+            }
             Err(trouble) => {
                 let (source, span) = first.unwrap_or_default();
                 self.current = source;
                 self.problem(span, format!("rule: {trouble}"), None);
             }
         }
+    }
+
+    /// The parents that a rule names; `None` where it names none.
+    fn hops_of_rule(&mut self, (source, span): (usize, &Range<usize>), does: &Do) -> Option<Arc<HopsByRule>> {
+        let owned = |names: &[Box<str>]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+        let mut found = HopsByRule::default();
+        for (key, names) in [("parents", &does.parents), ("parents_except", &does.parents_except)] {
+            // The order of those that are left out says nothing.
+            let mut names = owned(names);
+            names.sort_by_key(|name| key == "parents_except" && name == DIRECT);
+            match self.hops(&names) {
+                Ok(hops) if hops.is_empty() => {}
+                Ok(hops) if key == "parents" => found.instead = Some(hops.into()),
+                Ok(hops) => found.without = hops.into(),
+                Err((message, hint)) => {
+                    self.current = source;
+                    self.problem(span.clone(), format!("rule.do.{key}: {message}"), Some(hint));
+                }
+            }
+        }
+        (!found.is_empty()).then(|| Arc::new(found))
     }
 
     /// The origin of this name: groups of origins, where there are such, are found here too.
@@ -329,6 +373,19 @@ impl Parser {
         let unnamed = || if is_group { url::parse_origin(name) } else { url::parse(name) };
         named.or_else(|| unnamed().map(SiteOrigin::new).map(Arc::new))
     }
+}
+
+/// The destinations that a rule denies; `None` where it is about none.
+fn closed_by(rule: &Rule) -> Option<Arc<ClosedDestinations>> {
+    let networks = &rule.when.destination;
+    let closed = || ClosedDestinations { networks: networks.clone(), rule: rule.to_string().into() };
+    (!networks.is_empty()).then(|| Arc::new(closed()))
+}
+
+/// Whether a condition that stands in another one asks for destinations.
+fn asks_destination_inside(when: &When) -> bool {
+    let mut nested = when.not.iter().chain(&when.any);
+    nested.any(|nested| !nested.destination.is_empty() || asks_destination_inside(nested))
 }
 
 fn page(file: &Path) -> Result<Template, String> {
@@ -381,6 +438,8 @@ fn work(does: &RuleDo, page: Option<Template>) -> Do {
             ..rate
         }),
         bandwidth: words(&does.bandwidth),
+        parents: words(&does.parents),
+        parents_except: words(&does.parents_except),
         priority: does.priority,
         mark: does.mark.as_deref().map(Box::from),
     }
@@ -454,6 +513,17 @@ do = { set = "X-A: {host}", tag = ["a", "b"], lifetime = "10m", rate = "10/s", r
             ("do = { rate = \"10/d\" }", "write it as 10/s"),
             ("do = { priority = \"urgent\" }", "low, normal or high"),
             ("do = { deny = true, priority = \"low\" }", "has no effects beside `mark`"),
+            ("when = { destination = \"10.0.0.0/8\" }\ndo = { allow = true }", "known when the connection is made"),
+            (
+                "when = { not = { destination = \"10.0.0.0/8\" } }\ndo = { deny = true }",
+                "known when the connection is made",
+            ),
+            ("when = { destination = \"far\" }\ndo = { deny = true }", "rule.when.destination"),
+            ("when = { host_regex = \"(a\" }\ndo = { deny = true }", "unclosed group"),
+            ("do = { parents = \"far\" }", "rule.do.parents: there is no parent far"),
+            ("do = { parents = [\"direct\", \"far\"] }", "nothing is tried behind `direct`"),
+            ("do = { parents_except = [\"direct\", \"far\"] }", "rule.do.parents_except: there is no parent far"),
+            ("do = { deny = true, parents = \"direct\" }", "has no effects beside `mark`"),
             ("do = { bandwidth = \"guests\" }", "there is no bandwidth \"guests\""),
         ] {
             let report = read(&format!("[[rule]]\n{rule}\n")).unwrap_err();

@@ -30,10 +30,29 @@ function group(of) {
   return make("div", {}, make("h2", { class: "mono" }, of.name), make("p", { class: "note" }, about), members);
 }
 
+/** Parents and siblings, one a row. */
+function neighbours({ parents, siblings }) {
+  const word = (tone, text) => make("b", { class: `word ${tone}` }, text);
+  const state = (parent) => (parent.state === "up" ? word("store", "up") : word("failed", `left out, ${Math.ceil(parent.rests_millis / 1000)} s left`));
+  const bad = (count) => (count ? word("failed", number(count)) : number(count));
+  return table("Neighbours", [
+    { title: "neighbour", kind: "name" }, { title: "state", kind: "named" }, { title: "opened", kind: "n named" }, { title: "failed", kind: "n named" },
+    { title: "refused", kind: "n named" }, { title: "left out", kind: "n named" }, { title: "URL", kind: "wrap" },
+  ], [
+    ...parents.map((parent) => [
+      make("b", {}, `parent ${parent.name}`), state(parent), number(parent.opened), bad(parent.failed), number(parent.refused), number(parent.left_out), parent.url,
+    ]),
+    ...siblings.map((sibling) => [make("b", {}, `sibling ${sibling.name}`), "–", "–", "–", "–", "–", sibling.url]),
+  ]);
+}
+
 export class Upstreams {
   async enter() {
     byId("upstreams").className = "cards";
-    const [{ upstream }, { groups }] = await Promise.all([get("/stats"), get("/origins")]);
+    const [{ upstream }, { groups }, known] = await Promise.all([get("/stats"), get("/origins"), get("/neighbours")]);
+    byId("neighbours").className = "cards";
+    byId("neighbours-panel").hidden = known.parents.length + known.siblings.length === 0;
+    fill(byId("neighbours"), neighbours(known));
     byId("groups").className = "cards";
     byId("groups-panel").hidden = groups.length === 0;
     fill(byId("groups"), ...(groups.length ? groups.map(group) : [nothing("No group of origins is configured.")]));

@@ -49,8 +49,8 @@ impl Connection {
 
     /// A new connection through a parent.
     pub fn through(through: Through, permit: Permit, shared: Rc<Shared>) -> Connection {
-        let Through { wire, number, reader: parent } = through;
-        let peer = Peer::Parent(number);
+        let Through { wire, number, parent } = through;
+        let (peer, parent) = (Peer::Parent(number), Some(parent));
         let idle = IdleConnection { wire, peer, origin_keeps: None, acknowledged_within: None, parent };
         Connection::with(idle, false, permit, shared, Instant::now())
     }
@@ -113,7 +113,7 @@ impl Connection {
 
     /// The parent that reads the requests, where one does.
     pub fn parent(&self) -> Option<&Arc<Parent>> {
-        self.0.link.parent.as_ref()
+        self.0.link.parent.as_ref().filter(|through| through.reads_requests).map(|through| &through.parent)
     }
 
     /// The far end.

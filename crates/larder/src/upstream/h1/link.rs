@@ -2,9 +2,9 @@
 //! whether a byte of it has come.
 
 use super::super::fault::{Retry, UpstreamFault, UpstreamFaultKind};
+use super::super::parents::ThroughParent;
 use super::super::wait_limit::WaitLimit;
 use super::super::{Settings, Shared};
-use crate::config::parent::Parent;
 use crate::record::Peer;
 use crate::wire::Wire;
 use bytes::{Buf, BufMut, BytesMut};
@@ -13,7 +13,6 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -23,8 +22,8 @@ use tokio::time::Instant;
 pub(super) struct Link {
     pub wire: RefCell<Wire>,
     pub peer: Peer,
-    /// The parent that reads the requests, where one does.
-    pub parent: Option<Arc<Parent>>,
+    /// The parent through which it leads, where one does.
+    pub parent: Option<ThroughParent>,
     pub acknowledged_within: Cell<Option<Duration>>,
     pub shared: Rc<Shared>,
     /// For what is received, and for a request that is sent whole.

@@ -108,8 +108,13 @@ async fn silence_everywhere_is_a_connect_timeout() {
     let upstreams = upstreams(|settings| settings.connect_timeout = Duration::from_millis(100));
     let fault = lease(&upstreams, &at(hole.address)).await.err().unwrap();
     assert_eq!((fault.kind.clone(), fault.status()), (UpstreamFaultKind::ConnectTimeout, 504), "{fault}");
-    let tunnel =
-        patiently(upstreams.tunnel(&Host::parse("127.0.0.3").unwrap(), hole.address.port(), &Reach::Configured)).await;
+    let tunnel = patiently(upstreams.tunnel(
+        &Host::parse("127.0.0.3").unwrap(),
+        hole.address.port(),
+        &Reach::Configured,
+        &|_| (),
+    ))
+    .await;
     assert_eq!(tunnel.err().unwrap().kind, UpstreamFaultKind::ConnectTimeout);
 }
 
@@ -129,7 +134,7 @@ async fn a_silent_address_is_left_alone_by_all_workers_until_its_pause_is_over()
     assert!(fault.detail.contains("within 4 s"), "{fault}");
     let host = Host::parse("127.0.0.4").unwrap();
     let leased = lease(&second, &at(hole.address)).await.err().unwrap();
-    let tunnel = patiently(second.tunnel(&host, hole.address.port(), &Reach::Configured)).await.err().unwrap();
+    let tunnel = patiently(second.tunnel(&host, hole.address.port(), &Reach::Configured, &|_| ())).await.err().unwrap();
     for fault in [leased, tunnel] {
         assert_eq!((fault.kind.clone(), fault.status()), (UpstreamFaultKind::ConnectTimeout, 504), "{fault}");
         assert!(fault.detail.contains("no answer to the last attempt; the next one in"), "{fault}");
@@ -168,9 +173,10 @@ async fn of_two_addresses_the_silent_one_is_passed_over() {
 async fn a_tunnel_is_a_plain_stream() {
     let address = answers(EMPTY).await;
     let (upstreams, _file) = with_hosts("127.0.0.1 far.example\n", ResolverChoice::System);
-    let stream = patiently(upstreams.tunnel(&Host::parse("far.example").unwrap(), address.port(), &Reach::Configured))
-        .await
-        .unwrap();
+    let stream =
+        patiently(upstreams.tunnel(&Host::parse("far.example").unwrap(), address.port(), &Reach::Configured, &|_| ()))
+            .await
+            .unwrap();
     let stream = stream.into_tcp().unwrap();
     assert_eq!(stream.peer_addr().unwrap(), address);
     assert!(stream.nodelay().unwrap());
@@ -185,7 +191,7 @@ async fn a_name_that_leads_to_a_closed_address_is_known_before_siblings_are_aske
     for asker in [Asker::Elsewhere, Asker::ThisMachine] {
         let (config, own) = (Live::new(Config::default()), Live::new(OwnAddresses::default()));
         let (config, own) = (live::Copy::default().of(&config), live::Copy::default().of(&own));
-        let reach = Reach::Asked { asker, config, own, way: Way::Configured };
+        let reach = Reach::Asked { asker, config, own, way: Way::default() };
         for (name, wanted) in
             [("open.example", true), ("closed.example", false), ("both.example", false), ("192.0.2.1", true)]
         {

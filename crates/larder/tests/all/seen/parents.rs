@@ -10,8 +10,8 @@ use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 
 /// A parent that answers requests in clear text by itself, and connects each tunnel to one address.
-struct Parent {
-    address: SocketAddr,
+pub struct Parent {
+    pub address: SocketAddr,
     /// The heads that it got.
     heads: Arc<Mutex<Vec<String>>>,
 }
@@ -20,8 +20,12 @@ struct Parent {
 const LOGIN: &str = "Proxy-Authorization: Basic am9lOnBlYXI=";
 
 impl Parent {
-    fn start(tunnels_to: SocketAddr, wants_login: bool) -> Parent {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    pub fn start(tunnels_to: SocketAddr, wants_login: bool) -> Parent {
+        Parent::start_at(([127, 0, 0, 1], 0).into(), tunnels_to, wants_login)
+    }
+
+    pub fn start_at(address: SocketAddr, tunnels_to: SocketAddr, wants_login: bool) -> Parent {
+        let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
         let heads = Arc::new(Mutex::new(Vec::new()));
         let noted = Arc::clone(&heads);
@@ -34,7 +38,7 @@ impl Parent {
         Parent { address, heads }
     }
 
-    fn heads(&self) -> Vec<String> {
+    pub fn heads(&self) -> Vec<String> {
         self.heads.lock().unwrap().clone()
     }
 
@@ -83,7 +87,7 @@ fn pass_on(stream: &TcpStream, noted: &Mutex<Vec<String>>, (to, wants_login): (S
     }
 }
 
-fn nowhere() -> SocketAddr {
+pub fn nowhere() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
