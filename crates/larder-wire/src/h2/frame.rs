@@ -447,10 +447,13 @@ mod tests {
         assert!(matches!(read(&bytes, 100), Ok(Some((Frame::Data { data: b"", flow_bytes: 3, .. }, 12)))));
     }
 
+    /// Type, flags, stream and payload; scope and code of the fault.
+    type Case<'a> = (u8, u8, u32, &'a [u8], Scope, ErrorCode);
+
     #[test]
     fn faults_have_the_codes_of_the_rfc() {
         let (connection, stream) = (Scope::Connection, Scope::Stream);
-        let cases: [(u8, u8, u32, &[u8], Scope, ErrorCode); 30] = [
+        let cases: [Case<'_>; 30] = [
             (kind::DATA, 0, 0, b"a", connection, ErrorCode::Protocol),
             (kind::DATA, PADDED, 1, b"", connection, ErrorCode::FrameSize),
             (kind::DATA, PADDED, 1, b"\x01", connection, ErrorCode::Protocol),
