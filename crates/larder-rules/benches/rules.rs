@@ -46,9 +46,7 @@ impl Facts for Request {
     fn sni(&self) -> Option<&str> {
         None
     }
-    fn certificate(&self) -> Option<&str> {
-        None
-    }
+    fn each_certificate_name(&self, _: &mut dyn FnMut(&str)) {}
     fn each_line(&self, name: &str, each: &mut dyn FnMut(&[u8])) {
         match name {
             "User-Agent" => {

@@ -39,8 +39,8 @@ pub trait Facts {
     fn minute(&self) -> i64;
     /// The server name of the client's TLS handshake.
     fn sni(&self) -> Option<&str>;
-    /// The name in the client's certificate.
-    fn certificate(&self) -> Option<&str>;
+    /// Each name in the client's certificate, where the client has shown one that is verified; then there is at least one.
+    fn each_certificate_name(&self, each: &mut dyn FnMut(&str));
     /// The value of each line of this field of the request.
     fn each_line(&self, name: &str, each: &mut dyn FnMut(&[u8]));
     /// The path without its query, as the reader sees it who undoes all encodings; `None` for a CONNECT, which has none.
@@ -108,8 +108,7 @@ impl Slots {
         Slots(1 << Slot::PATH.0 | 1 << Slot::PATH_REGEX.0 | 1 << Slot::QUERY.0 | 1 << Slot::LIST.0);
 
     /// Those whose facts change without a sign that a memo could compare.
-    pub const WITHOUT_MEMO: Slots =
-        Slots(1 << Slot::SNI.0 | 1 << Slot::CERTIFICATE.0 | 1 << Slot::COUNTRY.0 | 1 << Slot::DESTINATION.0);
+    pub const WITHOUT_MEMO: Slots = Slots(1 << Slot::SNI.0 | 1 << Slot::COUNTRY.0 | 1 << Slot::DESTINATION.0);
 
     /// These with one more.
     pub fn with(self, slot: Slot) -> Slots {

@@ -20,6 +20,7 @@ mod host_pattern;
 pub mod memo;
 pub mod model;
 mod moments;
+mod name_pattern;
 mod network_index;
 mod networks;
 pub mod never;
@@ -36,6 +37,7 @@ pub mod week;
 
 pub use facts::{Facts, Slots, Stop};
 pub use host_pattern::HostPattern;
+pub use name_pattern::NamePattern;
 pub use networks::{Networks, network};
 pub use path_pattern::PathPattern;
 pub use rule::{Do, Place, Rule, Verdict, When};

@@ -5,7 +5,7 @@ use crate::rate::RateLimit;
 use crate::template::Template;
 use crate::values::{FieldTest, ListenerPattern, MediaPattern, Pattern, PortRange, QueryPattern};
 use crate::week::{Window, Zone};
-use crate::{HostPattern, Networks, PathPattern};
+use crate::{HostPattern, NamePattern, Networks, PathPattern};
 use larder_wire::{Method, Scheme};
 use std::fmt;
 use std::time::Duration;
@@ -68,7 +68,7 @@ pub struct When {
     /// Server names of the client's TLS handshake.
     pub sni: Vec<HostPattern>,
     /// Names in the client's certificate.
-    pub certificate: Vec<Box<str>>,
+    pub certificate: Vec<NamePattern>,
     /// Texts that the field `User-Agent` has in it, in any case.
     pub user_agent: Vec<Box<str>>,
     /// Media types of the request's body.
@@ -307,7 +307,11 @@ impl When {
                 name.is_some_and(|name| self.sni.iter().any(|host| host.matches(&name)))
             }
             Slot::CERTIFICATE => {
-                facts.certificate().is_some_and(|name| self.certificate.iter().any(|wanted| &**wanted == name))
+                let mut is_named = false;
+                facts.each_certificate_name(&mut |name| {
+                    is_named |= self.certificate.iter().any(|wanted| wanted.matches(name));
+                });
+                is_named
             }
             Slot::USER_AGENT => any_line(facts, "User-Agent", |line| {
                 let line = line.to_ascii_lowercase();

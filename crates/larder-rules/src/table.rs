@@ -223,7 +223,7 @@ impl Table {
         self.globs = GlobIndex::new(globs)?;
         let ends = |(rule, _): &(&Compiled, u16)| rule.ends && rule.slots.has(Slot::DESTINATION);
         self.of_destinations = self.compiled.iter().zip(0..).filter(ends).map(|(_, number)| number).collect();
-        for slot in [Slot::SCHEME, Slot::LISTENER, Slot::PORT, Slot::SIZE] {
+        for slot in [Slot::SCHEME, Slot::LISTENER, Slot::PORT, Slot::CERTIFICATE, Slot::SIZE] {
             let rules =
                 self.compiled.iter().zip(0..).filter(|(rule, _)| rule.slots.has(slot)).map(|(_, number)| number);
             self.tried.insert(slot.0, rules.collect());
@@ -236,7 +236,6 @@ impl Table {
 
     fn index_texts(&self, number: u16, when: &When, texts: &mut TextsBySlot, globs: &mut Vec<(u16, PathPattern)>) {
         when.method.iter().for_each(|method| texts.of(Slot::METHOD).whole(method.as_str().as_bytes(), number));
-        when.certificate.iter().for_each(|name| texts.of(Slot::CERTIFICATE).whole(name.as_bytes(), number));
         when.user_agent.iter().for_each(|text| texts.of(Slot::USER_AGENT).part(text, number));
         for media in &when.content_type {
             match media.parts() {
@@ -377,7 +376,6 @@ impl Table {
             Slot::HOST => self.hosts.select(facts.host(), holds),
             Slot::CLIENT => self.clients.select(facts.client(), holds),
             Slot::SNI => facts.sni().iter().for_each(|name| self.sni.select_name(&name.to_ascii_lowercase(), holds)),
-            Slot::CERTIFICATE => facts.certificate().iter().for_each(|name| text(name.as_bytes(), holds)),
             Slot::TIME => self.select_time(facts.minute(), holds),
             Slot::PATH => {
                 if let Some(path) = facts.path()? {
@@ -410,7 +408,7 @@ impl Table {
             Slot::GROUP => facts.each_group(&mut |group| text(group.as_bytes(), holds))?,
             Slot::DESTINATION => facts.each_destination(&mut |address| self.destinations.select(address, holds))?,
             Slot::LIST => self.select_lists(facts, live, holds),
-            Slot::SCHEME | Slot::LISTENER | Slot::PORT | Slot::SIZE => {
+            Slot::SCHEME | Slot::LISTENER | Slot::PORT | Slot::CERTIFICATE | Slot::SIZE => {
                 self.select_by_test(slot, facts, live, holds);
             }
             Slot::USER_AGENT => facts.each_line("User-Agent", &mut |line| {

@@ -7,7 +7,7 @@ use larder_rules::facts::{Facts, Slots, Stop};
 use larder_rules::memo::PathMemo;
 use larder_rules::values::{FieldTest, ListenerPattern, MediaPattern, Pattern, PortRange, QueryPattern};
 use larder_rules::week::Window;
-use larder_rules::{HostPattern, Matched, PathPattern, Rule, Table, Verdict, When, model};
+use larder_rules::{HostPattern, Matched, NamePattern, PathPattern, Rule, Table, Verdict, When, model};
 use larder_wire::{Host, Method, Scheme};
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -109,7 +109,7 @@ fn draw_when(draw: &mut Draw, depth: usize) -> When {
             6 => when.client = draw.some(&NETS, |net| net.parse().ok()).into_iter().collect(),
             7 => when.time = draw.some(&WINDOWS, Window::parse),
             8 => when.sni = draw.some(&HOST_PATTERNS, HostPattern::parse),
-            9 => when.certificate = draw.some(&PEOPLE, |name| Some(name.into())),
+            9 => when.certificate = draw.some(&["anna", "bob", "an*", "*"], NamePattern::parse),
             10 => when.user_agent = draw.some(&AGENT_PARTS, |text| Some(text.into())),
             11 => when.content_type = draw.some(&["text/*", "text/html", "image/*"], MediaPattern::parse),
             12 => (when.size_min, when.size_max) = (Some(10), (draw.one_in(2)).then_some(100)),
@@ -275,9 +275,9 @@ impl Facts for Request {
         self.note(OTHERS);
         self.sni
     }
-    fn certificate(&self) -> Option<&str> {
+    fn each_certificate_name(&self, each: &mut dyn FnMut(&str)) {
         self.note(OTHERS);
-        self.certificate
+        self.certificate.iter().for_each(|name| each(name));
     }
     fn each_line(&self, name: &str, each: &mut dyn FnMut(&[u8])) {
         self.note(LINES_READ);

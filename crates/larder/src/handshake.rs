@@ -22,7 +22,7 @@ pub async fn shake_hands(
         Ok(Ok(stream)) => Ok(Wire::TlsServer(Box::new(stream))),
         Ok(Err(error)) => {
             env.tally.handshakes_failed.add(1);
-            Err(HandshakeTrouble::of(&error))
+            Err(HandshakeTrouble::of_client(&error))
         }
         Err(_) => {
             env.tally.handshakes_failed.add(1);

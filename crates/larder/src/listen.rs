@@ -6,6 +6,7 @@ use crate::h1::{self, Connection, Start, Workspace};
 use crate::handshake::shake_hands;
 use crate::listener::Listener;
 use crate::page::Page;
+use crate::people::ClientCertificate;
 use crate::permit::{ConnectionPermit, Full};
 use crate::socket::{Acceptor, Socket};
 use crate::ticker::Wait;
@@ -59,7 +60,14 @@ pub fn begin(space: &Rc<Workspace>, listener: &Arc<Listener>, socket: Socket, ad
     env.tally.connections.add(1);
     let (permit, full) = ConnectionPermit::take(&space.connections, env, address.ip());
     let scheme = if listener.tls.is_some() { Scheme::Https } else { Scheme::Http };
-    let peer = PeerFacts { listener: Arc::clone(listener), address, scheme, inside: None, login: OnceCell::new() };
+    let peer = PeerFacts {
+        listener: Arc::clone(listener),
+        address,
+        scheme,
+        inside: None,
+        certificate: None,
+        login: OnceCell::new(),
+    };
     if let Some(full) = full {
         env.tally.connections_refused.add(1);
         return refuse(space, permit, full, peer, socket);
@@ -73,15 +81,29 @@ pub fn begin(space: &Rc<Workspace>, listener: &Arc<Listener>, socket: Socket, ad
     tokio::task::spawn_local(async move {
         let _permit = permit;
         let stream = Rewound::new(Vec::new(), socket);
-        match Box::pin(shake_hands(&space.env, config, stream)).await {
-            Ok(wire) => {
+        let shaken = Box::pin(shake_hands(&space.env, config, stream)).await;
+        match shaken.and_then(|wire| Ok((certificate_of(&wire, &peer.listener)?, wire))) {
+            Ok((certificate, wire)) => {
+                let peer = PeerFacts { certificate, ..peer };
                 h1::serve(Connection::new(space, peer, wire, BytesMut::new()), Start::NextRequest).await;
             }
             // A client that closed before its handshake asked for nothing, as monitors do that check whether the port is open.
             Err(HandshakeTrouble::Closed) => {}
-            Err(trouble) => space.env.finish_unanswered(&peer.listener, address, trouble.as_str()),
+            Err(trouble) => {
+                if let HandshakeTrouble::ClientNotTrusted(_, why) = &trouble {
+                    tracing::info!("the certificate of the client {address} lets it not in: {why}");
+                }
+                space.env.finish_unanswered(&peer.listener, address, trouble.as_str());
+            }
         }
     });
+}
+
+/// The certificate that a client has shown in its handshake, where the listener asks for one.
+fn certificate_of(wire: &Wire, listener: &Listener) -> Result<Option<Arc<ClientCertificate>>, HandshakeTrouble> {
+    let Some(trust) = &listener.clients else { return Ok(None) };
+    let shown = wire.client_certificate();
+    shown.map(|shown| ClientCertificate::of(shown, trust).map(Arc::new)).transpose()
 }
 
 /// Refuses a connection over a limit: with an error page, or on a TLS listener by closing it.

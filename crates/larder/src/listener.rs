@@ -3,6 +3,7 @@
 use crate::config::{Forwarding, Listen, MirrorRule, MirrorSetting, Mirroring, SiteOrigin};
 use crate::reach::Asker;
 use crate::record::{Network, Run, Way};
+use crate::tls::clients::ClientTrust;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -15,6 +16,8 @@ pub struct Listener {
     pub address: Option<SocketAddr>,
     /// Serves TLS with these certificates.
     pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// The certificates of clients that it asks for, where it does.
+    pub clients: Option<Arc<ClientTrust>>,
     /// Whether TLS in CONNECT tunnels is intercepted with certificates of the local CA.
     pub intercept: bool,
     /// Whether clients may use it as a forward proxy.
@@ -34,10 +37,11 @@ pub struct Listener {
 
 impl Listener {
     /// A listener of the configuration, with these certificates.
-    pub fn of(listen: &Listen, tls: Option<Arc<rustls::ServerConfig>>) -> Listener {
+    pub fn of(listen: &Listen, tls: Option<Arc<rustls::ServerConfig>>, clients: Option<Arc<ClientTrust>>) -> Listener {
         Listener {
             address: Some(listen.address),
             tls,
+            clients,
             intercept: listen.intercept,
             forwarding: listen.forwarding(),
             mirroring: listen.mirroring(),
@@ -94,6 +98,15 @@ impl Listener {
             listener = successor;
         }
         listener
+    }
+
+    /// Whether a connection that was accepted here was asked for another certificate than those that are accepted now.
+    pub fn asks_for_other_certificates(&self) -> bool {
+        match (&self.clients, &self.in_force().clients) {
+            (_, None) => false,
+            (None, Some(_)) => true,
+            (Some(then), Some(now)) => !then.is_same(now),
+        }
     }
 
     /// Waits until this listener closes (`None`) or is replaced.

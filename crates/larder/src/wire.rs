@@ -4,6 +4,7 @@
 use crate::in_memory::MemoryStream;
 use crate::mount::MountStream;
 use crate::socket::Socket;
+use rustls::pki_types::CertificateDer;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -139,6 +140,14 @@ impl Wire {
     pub fn free(&mut self) -> Option<&mut Socket> {
         match self {
             Wire::Client(socket) if socket.is_free() => Some(socket),
+            _ => None,
+        }
+    }
+
+    /// The certificate that a client has shown in its handshake, which TLS has verified.
+    pub fn client_certificate(&self) -> Option<&CertificateDer<'static>> {
+        match self {
+            Wire::TlsServer(stream) => stream.get_ref().1.peer_certificates()?.first(),
             _ => None,
         }
     }

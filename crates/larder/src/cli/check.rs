@@ -13,6 +13,7 @@ use crate::people;
 use crate::rehearse::{self, Side};
 use crate::run::folder::Temporary;
 use crate::script::{self, Nursery};
+use crate::tls::clients::ClientTrust;
 use crate::tls::server::Certificates;
 use clap::Args;
 use larder_rules::Rule;
@@ -46,6 +47,9 @@ pub(super) struct CheckFlags {
     /// A group of that user, beside those in the login's file of groups
     #[arg(long = "group", value_name = "NAME", requires = "user")]
     group: Vec<String>,
+    /// A name in the certificate that the client has shown to the listener; the first one is the user where the listener takes one
+    #[arg(long, value_name = "NAME", requires = "request")]
+    certificate: Vec<String>,
     /// The listener that is asked; without it the one that fits the URL, or the first
     #[arg(long, value_name = "ADDR:PORT", requires = "request")]
     at: Option<SocketAddr>,
@@ -166,6 +170,9 @@ fn troubles(loaded: &Loaded) -> Vec<String> {
         troubles.push(format!("{}: {}", place_of("upstream.extra_roots"), super::explain(&error)));
     }
     for listen in config.listens.iter().filter(|listen| !listen.tls.is_empty()) {
+        if let Err(error) = ClientTrust::load(&listen.clients) {
+            troubles.push(format!("listen {} ({}): {}", listen.address, listen.place, super::explain(&error)));
+        }
         if let Err(error) = Certificates::load(&listen.tls) {
             troubles.push(format!("listen {} ({}): {}", listen.address, listen.place, super::explain(&error)));
         }
@@ -197,6 +204,7 @@ fn ask(flags: &CheckFlags, request: &str, loaded: &Loaded) -> u8 {
         client: flags.client,
         user: flags.user.clone(),
         groups: flags.group.clone(),
+        certificate: flags.certificate.clone(),
         listener: flags.at,
         answer: Some(flags.answer.clone()),
         of_run: false,

@@ -33,6 +33,7 @@ fields! {
     Date "date": "The same as `21/Nov/2026:04:05:06 +0000`, as web servers write it; not in JSON lines.",
     Client "client": "The address of the client.",
     User "user": "The user who has logged in; in JSON lines where there is one.",
+    Certificate "certificate": "The name in the client's certificate: the common name of its subject, else the first other one; in JSON lines where there is one.",
     Method "method": "The method.",
     Url "url": "The requested URL; never with credentials.",
     Host "host": "The host in `url`; not in JSON lines.",

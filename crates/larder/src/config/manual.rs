@@ -297,6 +297,23 @@ pub fn differences(old: &Config, new: &Config) -> Vec<&'static Setting<Config>> 
     SETTINGS.iter().filter(|setting| !setting.is_equal(old, new)).collect()
 }
 
+fn listens(out: &mut String, loaded: &Loaded) {
+    let source = place(loaded.sources.get("listen"));
+    for listen in &loaded.config.listens {
+        let _ = writeln!(out, "\n[[listen]] # {source}");
+        entries(out, LISTEN, listen, |setting| match setting {
+            "listen.origin" => listen.origin.is_some(),
+            "listen.client_ca" => listen.clients.authorities.is_some(),
+            "listen.client_crl" => listen.clients.revoked.is_some(),
+            _ => true,
+        });
+        for files in &listen.tls {
+            let _ = writeln!(out, "\n[[listen.tls]]");
+            entries(out, LISTEN_TLS, files, |_| true);
+        }
+    }
+}
+
 /// The values that hold, as a TOML file that says the same, each line with the place that set it.
 pub fn dump(loaded: &Loaded) -> String {
     let mut out = String::new();
@@ -312,15 +329,7 @@ pub fn dump(loaded: &Loaded) -> String {
         }
         line(&mut out, setting, loaded);
     }
-    let source = place(loaded.sources.get("listen"));
-    for listen in &loaded.config.listens {
-        let _ = writeln!(out, "\n[[listen]] # {source}");
-        entries(&mut out, LISTEN, listen, |setting| setting != "listen.origin" || listen.origin.is_some());
-        for files in &listen.tls {
-            let _ = writeln!(out, "\n[[listen.tls]]");
-            entries(&mut out, LISTEN_TLS, files, |_| true);
-        }
-    }
+    listens(&mut out, loaded);
     let source = place(loaded.sources.get("site"));
     for site in loaded.config.sites.iter() {
         let _ = writeln!(out, "\n[[site]] # {source}");

@@ -14,6 +14,7 @@ mod forward;
 pub mod helper;
 pub mod icap;
 pub mod list;
+mod listen;
 mod log_format;
 pub mod login;
 pub mod manual;
@@ -49,6 +50,7 @@ pub use helper::{ForwardHelpers, Helper, HelperFailure};
 pub use icap::{Icap, IcapStage, OnNewTag, PREVIEW_BYTES_MAX, PreviewSetting};
 pub use larder_rules::{HostPattern, Networks, PathPattern};
 pub use list::{List, ListSource};
+pub use listen::{CertificateDemand, CertificateUser, ClientCertificates, Forwarding, Listen};
 pub use log_format::{LogField, LogFormat, Part, Template, TextsLogged};
 pub use login::{Login, LoginScheme};
 pub use mirrors::{Mirror, MirrorRule, MirrorSetting, Mirroring};
@@ -379,94 +381,6 @@ impl std::fmt::Display for SourceLine {
         match &self.0 {
             Some((file, line)) => write!(f, "{file}:{line}"),
             None => f.write_str("default"),
-        }
-    }
-}
-
-/// One address on which clients are served.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Listen {
-    /// Address and port; port 0 takes a free one.
-    pub address: SocketAddr,
-    /// Certificates to serve TLS with, chosen by SNI, the first one when none fits; empty: clear text.
-    pub tls: Vec<CertificateFiles>,
-    /// Whether CONNECT tunnels are opened with certificates of the local CA.
-    pub intercept: bool,
-    /// Whether it is a forward proxy; `None`: [`Listen::forwarding`] decides.
-    pub forward: Option<bool>,
-    /// Everything that is asked here goes to this origin (a reverse proxy of one site).
-    pub origin: Option<Arc<SiteOrigin>>,
-    /// Which URLs clients may ask for in the path.
-    pub mirror: MirrorSetting,
-    /// Further names of this server that a client of the mirror may use.
-    pub mirror_hosts: Vec<Host>,
-    /// Where it stands.
-    pub place: SourceLine,
-}
-
-impl Listen {
-    /// A plain listener: the configured sites, or a forward proxy where there are none.
-    pub fn at(address: SocketAddr) -> Listen {
-        Listen {
-            address,
-            tls: Vec::new(),
-            intercept: false,
-            forward: None,
-            origin: None,
-            mirror: MirrorSetting::default(),
-            mirror_hosts: Vec::new(),
-            place: SourceLine::default(),
-        }
-    }
-
-    /// Whether clients may use it as a forward proxy.
-    pub fn forwarding(&self) -> Forwarding {
-        match self.forward {
-            _ if self.origin.is_some() => Forwarding::Off,
-            Some(true) => Forwarding::On,
-            Some(false) => Forwarding::Off,
-            None if self.intercept => Forwarding::On,
-            None => Forwarding::WithoutSites,
-        }
-    }
-
-    /// How it decides about URLs in the path.
-    pub fn mirroring(&self) -> MirrorRule {
-        MirrorRule {
-            setting: self.mirror,
-            is_plain_proxy: self.is_of_this_machine() && self.forwarding() != Forwarding::Off,
-            has_origin: self.origin.is_some(),
-            names: self.mirror_hosts.clone().into(),
-        }
-    }
-
-    /// Whether only programs of this machine can connect to it.
-    pub fn is_of_this_machine(&self) -> bool {
-        self.address.ip().to_canonical().is_loopback()
-    }
-}
-
-/// Whether a listener is a forward proxy. A listener that serves sites is none unless it is configured as one:
-/// otherwise every client of the site could reach through it addresses that only this machine and its network can
-/// reach.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Forwarding {
-    /// It is.
-    On,
-    /// It is not.
-    #[default]
-    Off,
-    /// It is, as long as no site is configured.
-    WithoutSites,
-}
-
-impl Forwarding {
-    /// Whether it is one beside these sites.
-    pub fn beside(self, sites: &Sites) -> bool {
-        match self {
-            Forwarding::On => true,
-            Forwarding::Off => false,
-            Forwarding::WithoutSites => sites.is_empty(),
         }
     }
 }

@@ -294,6 +294,7 @@ impl Parser {
             let message = "a listener with an origin is no mirror".to_owned();
             self.problem(span.clone(), message, Some("give the mirror a listener of its own".to_owned()));
         }
+        self.check_client_certificates(span, listen);
         if listen.forward == Some(false) && listen.intercept {
             let message = "a listener that is no forward proxy has no tunnels to intercept".to_owned();
             self.problem(span.clone(), message, Some("leave out `intercept` or `forward`".to_owned()));

@@ -9,7 +9,7 @@ use larder_rules::rule::Priority;
 use larder_rules::template::Template;
 use larder_rules::values::{FieldTest, ListenerPattern, MediaPattern, Pattern, PortRange, QueryPattern, may_change};
 use larder_rules::week::{Window, Zone};
-use larder_rules::{HostPattern, Networks, PathPattern, Table, When, network};
+use larder_rules::{HostPattern, NamePattern, Networks, PathPattern, Table, When, network};
 use larder_wire::{Method, Scheme};
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -258,6 +258,8 @@ pub static RULE_WHEN: &[Setting<When>] = &[
         write: |w, text| Zone::find(text).map(|zone| w.zone = zone).is_ok(),
     })
     .about("The time zone of `time`, by its name in the system's time zone data: `Europe/Berlin`."),
+    texts!("rule.when.certificate", certificate, "name patterns", NamePattern::parse)
+        .about("Names in the certificate that the client has shown to the listener (`client_certificates`): the common name, host names, addresses of mail, URIs. `ada@office.example`, `.office.example` (this name and those below), `*@office.example`, `*` (any certificate)."),
     texts!("rule.when.user_agent", user_agent, "texts", word)
         .about("Texts that the field `User-Agent` has in it, in any case."),
     texts!("rule.when.content_type", content_type, "media types", MediaPattern::parse)

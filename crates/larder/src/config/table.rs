@@ -8,34 +8,30 @@ mod origin;
 mod site;
 mod store_rule;
 
-use super::SiteOrigin;
-use super::application::ORIGIN_FORM;
 pub use super::bandwidth::BANDWIDTH;
 use super::forward::{ParentsBy, is_file_of_hooks};
 pub use super::helper::HELPER;
 pub use super::icap::ICAP;
 pub use super::list::LIST;
+pub use super::listen::LISTEN;
 pub use super::login::LOGIN;
 pub use super::parent::{PARENT, SIBLING};
 pub use super::python::PYTHON;
 use super::setting::{Field, Setting, word};
 pub use super::site_route::SITE_ROUTE;
 use super::{
-    CacheMode, CertificateFiles, Config, DiskAdmission, HostPattern, Listen, Log, LogFormat, LogTo, MirrorSetting,
-    PRESETS, ResolverKind, set_cookie_word, units, url,
+    CacheMode, CertificateFiles, Config, DiskAdmission, HostPattern, Log, LogFormat, LogTo, PRESETS, ResolverKind,
+    set_cookie_word, units, url,
 };
 use larder_cache::policy::SetCookie;
 use larder_rules::network;
-use larder_wire::Host;
 pub use mirror::MIRROR;
 pub use origin::{ORIGIN, ORIGIN_CHECK, ORIGIN_EJECT, ORIGIN_HEDGE, ORIGIN_MEMBER, ORIGIN_RETRY};
 pub use site::SITE;
 use std::path::PathBuf;
-use std::sync::Arc;
 pub use store_rule::STORE_RULE;
 
 type Whole = Setting<Config>;
-type OfListen = Setting<Listen>;
 type OfTls = Setting<CertificateFiles>;
 
 const KB: u64 = 1 << 10;
@@ -588,64 +584,6 @@ pub static SETTINGS: &[Setting<Config>] = &[
          asked for too, and refs for those who can't reach the origin. Never for requests that may say who asks. A `larder run` \
          always does.",
     ),
-];
-
-/// Settings of one `[[listen]]`.
-pub static LISTEN: &[Setting<Listen>] = &[
-    OfListen::new(
-        "listen.address",
-        Field::Text {
-            form: "ADDR:PORT",
-            read: |l| l.address.to_string(),
-            write: |l, text| text.parse().map(|address| l.address = address).is_ok(),
-        },
-    )
-    .required()
-    .about("Address and port where clients are served, as `0.0.0.0:8080` or `[::]:8080`; port 0 takes a free one."),
-    OfListen::new("listen.intercept", Field::Flag(|l| &mut l.intercept)).about(
-        "Whether CONNECT tunnels are opened with certificates of the local CA (`larder ca`), which clients must trust.",
-    ),
-    OfListen::new("listen.forward", Field::FlagOrAuto(|l| &mut l.forward)).about(
-        "Whether clients may use this listener as a forward proxy. `auto`: yes where no site is configured or `intercept` is set. A listener with an `origin` never is.",
-    ),
-    OfListen::new(
-        "listen.origin",
-        Field::Text {
-            form: ORIGIN_FORM,
-            read: |l| l.origin.as_deref().map_or("none".to_owned(), |origin| url::show(origin)),
-            write: |l, text| {
-                l.origin = url::parse_origin(text).map(SiteOrigin::new).map(Arc::new);
-                l.origin.is_some()
-            },
-        },
-    )
-    .about("Everything that is asked here comes from this origin: a reverse proxy of one site. As `site.origin`, it may be a socket or an application in Python."),
-    OfListen::new(
-        "listen.mirror",
-        Field::Text {
-            form: "auto, all, named or none",
-            read: |l| l.mirror.as_str().to_owned(),
-            write: |l, text| {
-                let choice = word(&MirrorSetting::ALL, MirrorSetting::as_str, text);
-                choice.map(|choice| l.mirror = choice).is_some()
-            },
-        },
-    )
-    .about(
-        "Which URLs clients may ask for in the path (`/https://host/path`, docs/mirror.md): `all`, those below an origin of a \
-         `[[mirror]]` (`named`) or `none`. `auto`: `all` on a forward proxy that only this machine can connect to, while no site \
-         is configured.",
-    ),
-    OfListen::new(
-        "listen.mirror_hosts",
-        Field::Texts {
-            form: "host names",
-            read: |l| l.mirror_hosts.iter().map(ToString::to_string).collect(),
-            clear: |l| l.mirror_hosts.clear(),
-            push: |l, text| Host::parse(text).map(|host| l.mirror_hosts.push(host)).is_some(),
-        },
-    )
-    .about("Names of this server by which clients may ask its mirror, beside addresses and `localhost`."),
 ];
 
 /// Settings of one entry of `listen.tls`.

@@ -18,7 +18,7 @@ use crate::log::{AccessLog, Lines};
 use crate::overload::StandingDelay;
 use crate::package_index::IndexDigests;
 use crate::page::Page;
-use crate::people::{ConnectionLogin, People, User};
+use crate::people::{ClientCertificate, ConnectionLogin, People, User};
 use crate::rates::Rates;
 use crate::reach::{Asker, OwnAddresses, Reach, Way};
 use crate::record::{Names, Number, Query, Readers, Record, Run};
@@ -320,6 +320,9 @@ impl Env {
         let (number, spare) = (self.next_number(), self.tally.ring.spare());
         let mut record = Record::begin(request, peer.address, readers, number, &self.clock, spare);
         record.trail.listener = peer.listener.address;
+        if let Some(name) = peer.certificate.as_ref().and_then(|certificate| certificate.name()) {
+            record.note_certificate(name);
+        }
         if let Some(traces) = &self.common.traces {
             record.sampled = traces.begin(request, self.config().tracing.sample, &self.tally.spans);
         }
@@ -364,6 +367,8 @@ pub struct PeerFacts {
     pub scheme: Scheme,
     /// The host and port of the CONNECT inside which the connection was opened.
     pub inside: Option<(Host, u16)>,
+    /// The certificate that the client has shown to the listener.
+    pub certificate: Option<Arc<ClientCertificate>>,
     /// The user who opened that tunnel, and the login of the connection for schemes that authenticate connections; empty for nearly all.
     pub login: OnceCell<Arc<ConnectionLogin>>,
 }

@@ -8,7 +8,7 @@ use super::{Explanation, Step, Summary, Tense};
 use crate::cache_settings;
 use crate::clock;
 use crate::config::next_hop::{DIRECT, HopsByRule};
-use crate::config::{Config, Listen, Loaded};
+use crate::config::{CertificateDemand, Config, Listen, Loaded};
 use crate::credential_secret::CredentialSecret;
 use crate::exchange::{deliver, lookup, relay, why};
 use crate::fetch::by_table;
@@ -17,7 +17,7 @@ use crate::hook::{self, Stage};
 use crate::lists::{self, ListSet};
 use crate::mount::{Asked, Mounts};
 use crate::page::Page;
-use crate::people::{self, User};
+use crate::people::{self, ClientCertificate, User};
 use crate::reach::OwnAddresses;
 use crate::record::{Cause, ParentOrder, Rule, Variant};
 use crate::rehearse::{self, Form};
@@ -45,6 +45,8 @@ pub struct Asking {
     pub user: Option<String>,
     /// Groups of that user, beside those in the files of logins.
     pub groups: Vec<String>,
+    /// Names in the certificate that the client would show to the listener.
+    pub certificate: Vec<String>,
     /// The listener; `None`: the one that the URL fits, or the first.
     pub listener: Option<SocketAddr>,
     /// Fields of the answer that the origin is assumed to give, or its status; `None`: no answer is assumed.
@@ -63,6 +65,7 @@ impl Default for Asking {
             client,
             user: None,
             groups: Vec::new(),
+            certificate: Vec::new(),
             listener: None,
             answer: None,
             of_run: false,
@@ -117,6 +120,7 @@ pub async fn ahead(
         false => (listen.address.to_string(), places.listener(listen.address)),
     };
     let mut steps = vec![Decision::Listener { address, place }];
+    let certificate = supposed_certificate(asking, listen, &mut steps)?;
     let is_site = listen.origin.is_some() || places.config.sites.find(&url).is_some();
     let opened = url.scheme == Scheme::Https && !is_site;
     let tunnel = (url.host.clone(), url.port);
@@ -132,6 +136,7 @@ pub async fn ahead(
         lists: of_server.lists,
         listener: (!asking.of_run).then_some(listen.address),
         supposed: &supposed,
+        certificate: certificate.as_ref(),
         ..Scene::at(listen, (&places.config, &own, &found))
     };
     let at_tunnel = match opened {
@@ -153,6 +158,33 @@ pub async fn ahead(
         }
     };
     Ok(explanation(asking, &url, steps, settled))
+}
+
+/// The certificate that the client is supposed to show.
+fn supposed_certificate(
+    asking: &Asking,
+    listen: &Listen,
+    steps: &mut Vec<Decision>,
+) -> Result<Option<ClientCertificate>, String> {
+    if !asking.certificate.is_empty() && listen.clients.demand == CertificateDemand::None {
+        return Err(format!(
+            "the listener {} ({}) asks for no certificate: leave --certificate out, or name another one with --at",
+            listen.address, listen.place
+        ));
+    }
+    let certificate = ClientCertificate::suppose(&asking.certificate, listen.clients.user);
+    match (&certificate, listen.clients.demand) {
+        (Some(_), _) => {
+            let text = format!("of {}, taken to be shown", asking.certificate.join(", "));
+            steps.push(Decision::Certificate { text });
+        }
+        (None, CertificateDemand::Require) => {
+            let text = "demanded here, and the handshake fails without one: --certificate NAME says whose".to_owned();
+            steps.push(Decision::Certificate { text });
+        }
+        (None, _) => {}
+    }
+    Ok(certificate)
 }
 
 /// The fate of a tunnel.
@@ -330,7 +362,10 @@ fn supposed_of(user: Option<&Arc<User>>, scene: &Scene<'_>) -> Option<Decision> 
             } else {
                 format!("of {}", user.groups.join(", "))
             };
-            format!("{}, {groups}, taken to have logged in by [[login]] {}", user.name, user.login)
+            match &*user.login {
+                "" => format!("{}, {groups}, by the certificate", user.name),
+                login => format!("{}, {groups}, taken to have logged in by [[login]] {login}", user.name),
+            }
         }
     };
     Some(Decision::User { text })

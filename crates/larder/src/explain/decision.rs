@@ -31,6 +31,11 @@ pub enum Decision {
         /// The rule as it is written.
         text: String,
     },
+    /// The certificate that the client has shown to the listener.
+    Certificate {
+        /// The names in it, in words.
+        text: String,
+    },
     /// The user who has logged in, or would have to.
     User {
         /// The user, and by which login, in words.
@@ -521,6 +526,7 @@ impl Decision {
         match self {
             Decision::Listener { .. } => "listener",
             Decision::Rule { .. } => "rule",
+            Decision::Certificate { .. } => "certificate",
             Decision::User { .. } => "user",
             Decision::Key { .. } => "key",
             Decision::StoreRule { .. } => "by rule",

@@ -99,6 +99,13 @@ pub fn summary(record: &Record, names: &Names) -> Summary {
     }
 }
 
+/// The certificate of the client, and the user.
+fn people(record: &Record) -> impl Iterator<Item = Decision> {
+    let certificate = record.certificate().map(|name| Decision::Certificate { text: format!("of {name}") });
+    let user = record.user().map(|user| Decision::User { text: format!("{user}, who has logged in") });
+    certificate.into_iter().chain(user)
+}
+
 /// All that was decided about a request that came.
 pub fn past(record: &Record, names: &Names, places: &Places) -> Explanation {
     let request = summary(record, names);
@@ -116,7 +123,7 @@ pub fn past(record: &Record, names: &Names, places: &Places) -> Explanation {
         }),
         (None, _) => {}
     }
-    decisions.extend(record.user().map(|user| Decision::User { text: format!("{user}, who has logged in") }));
+    decisions.extend(people(record));
     let hooks = || record.hooks().into_iter().flat_map(|hooks| hooks.iter());
     decisions.extend(hooks().filter(|note| note.stage == Stage::Request).map(Decision::from));
     decisions.extend(record.icap().filter(|note| note.vector == Vector::Reqmod).map(Decision::from));

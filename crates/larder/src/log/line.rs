@@ -83,6 +83,7 @@ fn value(record: &Record, field: LogField) -> Value<'_> {
         LogField::Time => Value::Time(record.at.as_secs(), record.at.subsec_micros()),
         LogField::Client => Value::Address(record.peer.to_canonical()),
         LogField::User => record.user().map_or(Value::Nothing, text),
+        LogField::Certificate => record.certificate().map_or(Value::Nothing, text),
         LogField::Method => record.method.as_ref().map_or(Value::Nothing, |method| text(method.as_str())),
         LogField::Url => text(&record.url),
         LogField::Host => text(host(&record.url)),
@@ -311,6 +312,7 @@ fn json(record: &Record, names: &Names, out: &mut Vec<u8>) {
             || *field == LogField::BandwidthMicros && record.waited().is_none()
             || *field == LogField::Way && record.with_way(|_| ()).is_none()
             || *field == LogField::User && record.user().is_none()
+            || *field == LogField::Certificate && record.certificate().is_none()
     };
     let mut before = b'{';
     for &field in LogField::ALL.iter().filter(|field| !is_left_out(field)) {

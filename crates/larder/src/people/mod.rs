@@ -2,12 +2,14 @@
 //! their own; credentials that were right are remembered by a keyed hash for a time. Challenges and answers are those of
 //! RFC 9110 section 11; the formats are in `larder-people`.
 
+mod certificate;
 mod connection;
 mod files;
 mod login;
 mod turns;
 mod verifier;
 
+pub use certificate::ClientCertificate;
 pub use connection::ConnectionLogin;
 pub use login::{Attempt, Checked, LoginQuestion, LoginRefusal, LoginReply, LoginState};
 
@@ -27,13 +29,13 @@ use verifier::Verifier;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Somebody who has logged in.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct User {
     /// The name.
     pub name: Arc<str>,
     /// The groups, each once.
     pub groups: Box<[Box<str>]>,
-    /// The name of the login that knows the user; empty where a helper of `external_acl` named the user.
+    /// The name of the login that knows the user; empty where a helper of `external_acl` or a certificate named the user.
     pub login: Box<str>,
 }
 

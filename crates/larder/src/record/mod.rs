@@ -138,6 +138,8 @@ pub struct Extras {
     pub rules: Option<Arc<RuleNote>>,
     /// The user who has logged in.
     pub user: Option<Arc<str>>,
+    /// The name in the certificate that the client has shown to the listener.
+    pub certificate: Option<Arc<str>>,
     /// How long its answer waited under limits of bandwidth, where any counted.
     pub waited: Option<Duration>,
     /// The way of its tunnel, where parents were meant.
@@ -153,6 +155,7 @@ impl Extras {
             || !self.icap.is_empty()
             || self.rules.is_some()
             || self.user.is_some()
+            || self.certificate.is_some()
             || self.waited.is_some()
             || self.way.is_some()
     }
@@ -161,7 +164,8 @@ impl Extras {
     fn count_bytes(&self) -> usize {
         let rules = self.rules.as_ref().map_or(0, |note| note.heap_bytes());
         let user = self.user.as_ref().map_or(0, |user| user.len());
-        self.hooks.count_bytes() + self.icap.count_bytes() + rules + user
+        let certificate = self.certificate.as_ref().map_or(0, |name| name.len());
+        self.hooks.count_bytes() + self.icap.count_bytes() + rules + user + certificate
     }
 }
 
@@ -431,6 +435,18 @@ impl Record {
         let fetches = self.detail.iter().flat_map(|detail| detail.fetches.iter().map(|(_, notes)| notes));
         let notes = fetches.last().or_else(|| extras?.notes.as_ref())?;
         notes.way.borrow().as_deref().map(look)
+    }
+
+    /// Notes the name in the client's certificate, where a reader needs it.
+    pub fn note_certificate(&mut self, name: &Arc<str>) {
+        if self.is_read() {
+            self.extras.get_or_insert_default().certificate = Some(Arc::clone(name));
+        }
+    }
+
+    /// The name in the client's certificate.
+    pub fn certificate(&self) -> Option<&str> {
+        self.extras.as_deref()?.certificate.as_deref()
     }
 
     /// The user who has logged in.

@@ -12,7 +12,7 @@ use crate::lists::ListSet;
 use crate::manager;
 use crate::mount::Mounts;
 use crate::package_index::IndexFormat;
-use crate::people::{Attempt, Checked, ConnectionLogin, LoginRefusal, LoginState, People, User};
+use crate::people::{Attempt, Checked, ClientCertificate, ConnectionLogin, LoginRefusal, LoginState, People, User};
 use crate::rates::Rates;
 use crate::reach::{self, Asker, OwnAddresses};
 use larder_lists::Subject;
@@ -48,6 +48,10 @@ pub struct Scene<'a> {
     pub inside: Option<&'a (Host, u16)>,
     /// The client.
     pub client: IpAddr,
+    /// The certificate that the client has shown to the listener.
+    pub certificate: Option<&'a ClientCertificate>,
+    /// Whether the listener asks for other certificates since a reload than when it accepted the connection.
+    pub asks_for_other_certificates: bool,
     /// The scheme of the connection: TLS or clear text.
     pub scheme: Scheme,
     /// The name of this server in `Via`.
@@ -124,6 +128,8 @@ impl<'a> Scene<'a> {
             own,
             inside: None,
             client: IpAddr::from([127, 0, 0, 1]),
+            certificate: None,
+            asks_for_other_certificates: false,
             scheme: Scheme::Http,
             via_name: "larder",
             found,
@@ -357,6 +363,21 @@ impl<'a> Facts<'a> {
     /// The scheme of the connection.
     pub(super) fn connection_scheme(&self) -> Scheme {
         self.scene.scheme
+    }
+
+    /// The certificate that the client has shown to the listener.
+    pub(super) fn certificate(&self) -> Option<&'a ClientCertificate> {
+        self.scene.certificate
+    }
+
+    /// Whether the connection was accepted under other demands of certificates than those that are in force.
+    pub(super) fn asks_for_other_certificates(&self) -> bool {
+        self.scene.asks_for_other_certificates
+    }
+
+    /// The user by that certificate.
+    pub(super) fn user_by_certificate(&self) -> Option<Arc<User>> {
+        self.scene.certificate.and_then(ClientCertificate::user).map(Arc::clone)
     }
 
     /// The name of this server in `Via`.

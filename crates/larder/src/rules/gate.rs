@@ -75,14 +75,15 @@ pub(super) fn of_tunnel(
     (host, port): (&Host, u16),
 ) -> Result<Option<Arc<User>>, Refused> {
     let Some(scene) = facts.people() else {
-        return Ok(by_rule.or_else(|| supposed::by_login(facts, &facts.config().access.login)));
+        let supposed = || supposed::by_login(facts, &facts.config().access.login);
+        return Ok(by_rule.or_else(supposed).or_else(|| facts.user_by_certificate()));
     };
     let (access, forward) = (&facts.config().access, &facts.config().forward_helpers);
     let mut people = ByPeople::default();
     if !access.login.is_empty() {
         people.user = Some(log_in(facts, scene, &access.login, Asks::Proxy)?);
     }
-    people.user = by_rule.or(people.user);
+    people.user = by_rule.or(people.user).or_else(|| facts.user_by_certificate());
     let authority = format!("{host}:{port}");
     let target = Target { url: &authority, path: "", scheme: "", host: host.as_str(), port };
     external(facts, scene, &access.external, &target, &mut people)?;
@@ -107,10 +108,11 @@ pub(super) fn of_mirror(facts: &Facts<'_>, by_rule: Option<Box<ByPeople>>) -> Re
     let Some(scene) = facts.people() else {
         return Ok(supposed::people(facts, (&access.login, Asks::Server), Rule::Mirror, by_rule));
     };
-    if access.login.is_empty() && access.external.is_empty() {
+    let (is_open, user) = (access.login.is_empty() && access.external.is_empty(), facts.user_by_certificate());
+    if is_open && user.is_none() {
         return Ok(by_rule);
     }
-    let mut people = ByPeople { consumes_authorization: true, ..ByPeople::default() };
+    let mut people = ByPeople { user, consumes_authorization: !is_open, ..ByPeople::default() };
     if !access.login.is_empty() {
         people.user = Some(log_in(facts, scene, &access.login, Asks::Server)?);
     }
@@ -149,15 +151,17 @@ pub(super) fn of_request(
             url_rewrite: &config.forward_helpers.url_rewrite,
             store_id: &config.forward_helpers.store_id,
         },
+        Rule::Listener => Gate { asks: Asks::Server, login: "", external: &[], url_rewrite: "", store_id: "" },
         _ => return Ok(by_rule),
     };
     let Some(scene) = facts.people() else {
         return Ok(supposed::people(facts, (gate.login, gate.asks), rule, by_rule));
     };
-    if gate.is_open() && scene.user.is_none() {
+    let by_certificate = facts.user_by_certificate();
+    if gate.is_open() && scene.user.is_none() && by_certificate.is_none() {
         return Ok(by_rule);
     }
-    let user = scene.user.filter(|_| rule == Rule::Tunnel).map(Arc::clone);
+    let user = scene.user.filter(|_| rule == Rule::Tunnel).map(Arc::clone).or(by_certificate);
     let mut people = ByPeople { user, ..ByPeople::default() };
     if !gate.login.is_empty() && !is_purge {
         people.user = Some(log_in(facts, scene, gate.login, gate.asks)?);
@@ -199,14 +203,14 @@ pub(super) fn user_of_rules(facts: &Facts<'_>) -> Result<Option<Arc<User>>, Refu
     let Some(scene) = facts.people() else {
         return Ok(match facts.inside() {
             Some(_) => supposed::of_tunnel(facts),
-            None => supposed::by_login(facts, login_here(facts).0),
+            None => supposed::by_login(facts, login_here(facts).0).or_else(|| facts.user_by_certificate()),
         });
     };
     if facts.inside().is_some() {
         return Ok(scene.user.map(Arc::clone));
     }
     match login_here(facts) {
-        ("", _) => Ok(None),
+        ("", _) => Ok(facts.user_by_certificate()),
         (name, asks) => log_in(facts, scene, name, asks).map(Some),
     }
 }

@@ -3,7 +3,7 @@
 use super::facts::{Facts, Scene};
 use super::gate::{self, Refused};
 use super::hooked::{self, Hooked, HookedConnect, HooksOf, is_of_one_origin, without_credentials};
-use super::pages::{ambiguous, connect_port, denied, forward_off, no_ftp, out_of_reach};
+use super::pages::{ambiguous, connect_port, denied, forward_off, no_ftp, other_certificates, out_of_reach};
 use super::{Ask, ByPeople, ByTable, FoundFacts, HookedAnswer, Limited, Mirrored, Need, Route, mirror, table};
 use crate::config::HostHeader;
 use crate::hook::HookNote;
@@ -89,6 +89,9 @@ pub(super) fn judge(facts: &mut Facts<'_>) -> Verdict {
     #[cfg(test)]
     if let Some(verdict) = judge_group(facts) {
         return verdict;
+    }
+    if facts.asks_for_other_certificates() {
+        return Verdict::Answer(other_certificates());
     }
     if let (Method::Connect, Some((host, port))) = (facts.method(), facts.authority()) {
         return judge_connect(facts, host, port);

@@ -8,7 +8,7 @@ use crate::hook::{HookContext, HookedVerdict, HooksRead, VERDICT_KEY_BYTES_MAX};
 use crate::listener::Listener;
 use crate::manager;
 use crate::page::Page;
-use crate::people::User;
+use crate::people::{ClientCertificate, User};
 use crate::record::Record;
 use larder_cache::policy::Asked;
 use larder_rules::Matched;
@@ -31,6 +31,8 @@ pub(super) struct FactsMemo {
     inside: Option<(Host, u16)>,
     /// The user who opened the tunnel.
     tunnel_user: Option<Arc<User>>,
+    /// The certificate of the client.
+    certificate: Option<Arc<ClientCertificate>>,
     edition: u64,
     /// Scheme, host and port of a target in absolute form.
     absolute: Option<(Scheme, Host, u16)>,
@@ -99,6 +101,7 @@ impl FactsMemo {
             scheme: peer.scheme,
             inside: peer.inside.clone(),
             tunnel_user: peer.tunnel_user().map(Arc::clone),
+            certificate: peer.certificate.clone(),
             // The edition that the request was judged by: a reload may have come since then.
             edition: read.editions.settings,
             absolute: match &request.target {
@@ -138,7 +141,7 @@ impl FactsMemo {
         let tunnel_user = self.tunnel_user.as_ref().map(identity);
         let login =
             self.login.as_ref().map(|login| (login.users.iter().map(identity).collect::<Vec<_>>(), login.edition));
-        let people = (tunnel_user, login);
+        let people = (tunnel_user, login, &self.certificate);
         let facts = (self.client, self.own_addresses, self.minute, self.lists, people, &self.fields);
         hasher.hash_one((connection, facts, verdict, self.not_manager, self.plain_path, self.no_query))
     }
@@ -171,6 +174,7 @@ impl FactsMemo {
             && self.edition == env.common.live.edition()
             && Arc::ptr_eq(&self.listener, &peer.listener)
             && self.scheme == peer.scheme
+            && self.certificate == peer.certificate
             && self.client.is_none_or(|client| client == peer.address.ip())
             && self.own_addresses.is_none_or(|edition| edition == env.common.own_addresses.edition())
             && self.lists.is_none_or(|edition| edition == env.common.lists.live().edition())
@@ -221,7 +225,7 @@ impl JudgeMemo {
             rule: ask.rule,
             note: ask.by_table.as_ref().map(|by_table| Arc::clone(&by_table.note)),
             asked,
-            user: ask.user().filter(|_| read.until.is_some()).map(Arc::clone),
+            user: ask.user().filter(|_| read.until.is_some() || peer.certificate.is_some()).map(Arc::clone),
             url_start: start.into(),
             key_start: key_start.into(),
             hooked: None,

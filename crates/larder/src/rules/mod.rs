@@ -119,6 +119,8 @@ fn judge_with(env: &Env, peer: &PeerFacts, request: &RequestHead, found: &FoundF
         own: &own,
         inside: peer.inside.as_ref(),
         client: peer.address.ip(),
+        certificate: peer.certificate.as_deref(),
+        asks_for_other_certificates: listener.asks_for_other_certificates(),
         scheme: peer.scheme,
         via_name: &env.common.via_name,
         found,

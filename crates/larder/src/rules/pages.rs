@@ -51,6 +51,13 @@ pub(super) fn connect_port() -> Page {
     Page::new(403, "connect-port", what, remedy)
 }
 
+/// The page for a connection that was opened before the listener's demands of certificates changed. A client may ask again on a new
+/// connection (RFC 9110 section 15.5.20).
+pub(super) fn other_certificates() -> Page {
+    let what = "This address asks for other certificates of its clients since this connection was opened.";
+    Page::new(421, "other-certificates", what, "Ask again on a new connection.").closing()
+}
+
 pub(super) fn denied(word: &'static str, what: &str) -> Page {
     Page::new(403, word, what, "Ask the administrator of this cache; the settings are in [access].")
 }

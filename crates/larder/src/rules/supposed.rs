@@ -25,10 +25,13 @@ pub(super) fn people(
     by_rule: Option<Box<ByPeople>>,
 ) -> Option<Box<ByPeople>> {
     let user = if rule == Rule::Tunnel { of_tunnel(facts) } else { by_login(facts, login) };
-    if user.is_none() {
+    let by_certificate = facts.user_by_certificate();
+    if user.is_none() && by_certificate.is_none() {
         return by_rule;
     }
-    let consumes_authorization = rule != Rule::Tunnel && consumes_authorization(facts, login, asks);
+    let has_logged_in = user.is_some() && rule != Rule::Tunnel;
+    let consumes_authorization = has_logged_in && consumes_authorization(facts, login, asks);
+    let user = user.or(by_certificate);
     let mut people = ByPeople { user, consumes_authorization, ..ByPeople::default() };
     people.take_over(by_rule);
     Some(Box::new(people))

@@ -614,8 +614,8 @@ impl larder_rules::Facts for Subject<'_, '_> {
         None
     }
 
-    fn certificate(&self) -> Option<&str> {
-        None
+    fn each_certificate_name(&self, each: &mut dyn FnMut(&str)) {
+        self.facts.certificate().iter().flat_map(|certificate| certificate.names()).for_each(|name| each(name));
     }
 
     fn each_line(&self, name: &str, each: &mut dyn FnMut(&[u8])) {

@@ -14,6 +14,7 @@ use crate::permit::OpenConnections;
 use crate::record::{Network, Ring, Run, RunStats, Way};
 use crate::run::control::RunStarted;
 use crate::script::Nursery;
+use crate::tls::clients::ClientTrust;
 use crate::tls::interception::Interception;
 use crate::tls::server::Certificates;
 use crate::tls::{self, Roots, TlsError};
@@ -328,14 +329,15 @@ const COMMANDS_MAX: usize = QUESTIONS_MAX + 1_024;
 
 /// The listener of a table `[[listen]]`, with its certificates.
 pub fn listener(listen: &Listen) -> Result<Arc<Listener>, StartError> {
+    let clients = ClientTrust::load(&listen.clients).map_err(StartError::Tls)?;
     let tls = match listen.tls.as_slice() {
         [] => None,
         files => {
             let certificates = Certificates::load(files).map_err(StartError::Tls)?;
-            Some(certificates.into_config().map_err(StartError::Tls)?)
+            Some(certificates.into_config(clients.as_deref()).map_err(StartError::Tls)?)
         }
     };
-    Ok(Arc::new(Listener::of(listen, tls)))
+    Ok(Arc::new(Listener::of(listen, tls, clients)))
 }
 
 /// Why a server did not start.

@@ -165,7 +165,7 @@ impl Authority {
         let certificate =
             leaf_params(host, now).and_then(|params| params.signed_by(&self.leaf_key, &self.issuer)).map_err(failed)?;
         let key = Arc::new(CertifiedKey::new(vec![certificate.der().clone()], self.leaf_signer.clone()));
-        let mut config = server_config(Arc::new(Only(key.clone())))?;
+        let mut config = server_config(Arc::new(Only(key.clone())), None)?;
         config.ticketer = self.tickets.clone();
         // Tickets keep the sessions; a table of them for each of the leaves would take tens of megabytes.
         config.session_storage = Arc::new(NoServerSessionStorage {});

@@ -5,6 +5,7 @@
 
 pub mod bundle;
 pub mod ca;
+pub mod clients;
 pub mod hello;
 pub mod interception;
 pub mod pass;
@@ -17,6 +18,7 @@ mod trouble;
 
 pub use trouble::{HandshakeTrouble, TlsError};
 
+use clients::ClientTrust;
 use larder_wire::Host;
 use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
@@ -91,13 +93,19 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
-/// A server's configuration that answers with what `resolver` chooses.
-fn server_config(resolver: Arc<dyn rustls::server::ResolvesServerCert>) -> Result<ServerConfig, TlsError> {
-    let mut config = ServerConfig::builder_with_provider(provider())
+/// A server's configuration that answers with what `resolver` chooses, and asks clients for certificates where `clients` says so.
+fn server_config(
+    resolver: Arc<dyn rustls::server::ResolvesServerCert>,
+    clients: Option<&ClientTrust>,
+) -> Result<ServerConfig, TlsError> {
+    let builder = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
-        .map_err(|source| TlsError::Rustls { what: "cannot set up TLS for clients", source })?
-        .with_no_client_auth()
-        .with_cert_resolver(resolver);
+        .map_err(|source| TlsError::Rustls { what: "cannot set up TLS for clients", source })?;
+    let builder = match clients {
+        Some(trust) => builder.with_client_cert_verifier(trust.verifier()),
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder.with_cert_resolver(resolver);
     config.alpn_protocols = vec![ALPN_HTTP_1_1.to_vec()];
     Ok(config)
 }

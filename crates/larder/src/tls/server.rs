@@ -1,5 +1,6 @@
 //! Certificates of a listener: PEM files, chosen by the name that the client asks for.
 
+use super::clients::ClientTrust;
 use super::{TlsError, certificates_of, provider, server_config};
 use crate::config::CertificateFiles;
 use rustls::ServerConfig;
@@ -30,9 +31,10 @@ impl Certificates {
         named.or(self.keys.first()).cloned()
     }
 
-    /// The configuration of a listener.
-    pub fn into_config(self) -> Result<Arc<ServerConfig>, TlsError> {
-        let mut config = server_config(Arc::new(self))?;
+    /// The configuration of a listener, which asks clients for certificates where `clients` says so. Its tickets are its own: no session
+    /// of another listener, or of one before a reload, is resumed with it.
+    pub fn into_config(self, clients: Option<&ClientTrust>) -> Result<Arc<ServerConfig>, TlsError> {
+        let mut config = server_config(Arc::new(self), clients)?;
         config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new()
             .map_err(|source| TlsError::Rustls { what: "cannot set up TLS session tickets", source })?;
         Ok(Arc::new(config))

@@ -1,6 +1,6 @@
 //! Troubles with TLS: with files at the start, and with a peer in a handshake.
 
-use rustls::AlertDescription;
+use rustls::{AlertDescription, CertificateError};
 use std::error::Error;
 use std::fmt;
 use std::io;
@@ -48,6 +48,15 @@ pub enum TlsError {
         /// The error of rustls.
         source: rustls::Error,
     },
+    /// A file whose content rustls does not take.
+    Unusable {
+        /// Which file.
+        path: PathBuf,
+        /// Its purpose.
+        what: &'static str,
+        /// The error of rustls.
+        source: rustls::Error,
+    },
     /// A certificate that could not be made.
     Make {
         /// For whom.
@@ -71,6 +80,7 @@ impl fmt::Display for TlsError {
             ),
             TlsError::Pair { chain, .. } => write!(f, "the certificate {} and its key are not usable", chain.display()),
             TlsError::Rustls { what, .. } => f.write_str(what),
+            TlsError::Unusable { path, what, .. } => write!(f, "{} is not usable as {what}", path.display()),
             TlsError::Make { what, .. } => write!(f, "cannot make a certificate for {what}"),
         }
     }
@@ -82,7 +92,9 @@ impl Error for TlsError {
             TlsError::Pem { source, .. } => Some(source),
             TlsError::File { source, .. } => Some(source),
             TlsError::KeyIsOpen { .. } => None,
-            TlsError::Pair { source, .. } | TlsError::Rustls { source, .. } => Some(source),
+            TlsError::Pair { source, .. } | TlsError::Rustls { source, .. } | TlsError::Unusable { source, .. } => {
+                Some(source)
+            }
             TlsError::Make { source, .. } => Some(source),
         }
     }
@@ -96,6 +108,8 @@ pub enum HandshakeTrouble {
     ClientRejectsCa,
     /// The origin's certificate is not valid; the words say why.
     OriginNotTrusted(String),
+    /// The client's certificate is not valid, or it has none where one is demanded; the word of records, and the reason.
+    ClientNotTrusted(&'static str, String),
     /// The peer ended the connection.
     Closed,
     /// The peers have no common version or cipher, or one of them broke the protocol.
@@ -125,16 +139,44 @@ impl HandshakeTrouble {
         }
     }
 
+    /// [`of`](HandshakeTrouble::of) on the side of a listener: a certificate that is not valid is the client's.
+    pub fn of_client(error: &io::Error) -> HandshakeTrouble {
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        match inner {
+            Some(rustls::Error::InvalidCertificate(why)) => {
+                HandshakeTrouble::ClientNotTrusted(word_of_client_certificate(why), why.to_string())
+            }
+            Some(rustls::Error::NoCertificatesPresented) => {
+                HandshakeTrouble::ClientNotTrusted("client-certificate-missing", "it has shown none".to_owned())
+            }
+            _ => HandshakeTrouble::of(error),
+        }
+    }
+
     /// The word in records and logs.
     pub fn as_str(&self) -> &'static str {
         match self {
             HandshakeTrouble::ClientRejectsCa => "client-rejects-ca",
             HandshakeTrouble::OriginNotTrusted(_) => "origin-not-trusted",
+            HandshakeTrouble::ClientNotTrusted(word, _) => word,
             HandshakeTrouble::Closed => "tls-closed",
             HandshakeTrouble::Protocol(_) => "tls-protocol",
             HandshakeTrouble::Broken(_) => "tls-broken",
             HandshakeTrouble::Late => "tls-late",
         }
+    }
+}
+
+/// The word for a certificate of a client that is not valid.
+fn word_of_client_certificate(why: &CertificateError) -> &'static str {
+    match why {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "client-certificate-expired",
+        CertificateError::Revoked => "client-certificate-revoked",
+        CertificateError::UnknownIssuer => "client-certificate-foreign",
+        CertificateError::UnknownRevocationStatus
+        | CertificateError::ExpiredRevocationList
+        | CertificateError::ExpiredRevocationListContext { .. } => "client-certificate-unknown-status",
+        _ => "client-certificate-wrong",
     }
 }
 

@@ -3,9 +3,13 @@
 use super::Parser;
 use crate::config::helper::HELPER;
 use crate::config::login::LOGIN;
-use crate::config::{EXTERNAL_MAX, Helper, Login, LoginScheme, Site, SourceLine};
+use crate::config::{
+    CertificateDemand, CertificateUser, ClientCertificates, EXTERNAL_MAX, Helper, Listen, Login, LoginScheme, Site,
+    SourceLine,
+};
 use larder_people::format::Format;
 use larder_people::kind::Kind;
+use std::ops::Range;
 use std::sync::Arc;
 use toml::Spanned;
 use toml::de::DeValue;
@@ -95,6 +99,25 @@ impl Parser {
         }
     }
 
+    /// Reports settings about certificates of clients that have no effect, or would let nobody in.
+    pub(super) fn check_client_certificates(&mut self, span: &Range<usize>, listen: &Listen) {
+        let clients = &listen.clients;
+        let message = match (clients.demand, &clients.authorities) {
+            (CertificateDemand::None, _) if *clients != ClientCertificates::default() => {
+                "`client_ca`, `client_crl` and `certificate_user` need `client_certificates`"
+            }
+            (CertificateDemand::Request | CertificateDemand::Require, None) => {
+                "`client_certificates` needs `client_ca`, the authorities whose certificates count"
+            }
+            (CertificateDemand::Request | CertificateDemand::Require, _) if listen.tls.is_empty() => {
+                "`client_certificates` needs TLS: this listener has no [[listen.tls]]"
+            }
+            _ => return,
+        };
+        let hint = "write client_certificates = \"require\", client_ca = \"/etc/larder/clients.pem\"".to_owned();
+        self.problem(span.clone(), message.to_owned(), Some(hint));
+    }
+
     /// Reports names of logins and helpers that there are none of, and helpers of another kind.
     pub(super) fn check_people(&mut self) {
         for login in self.loaded.config.logins.clone() {
@@ -160,13 +183,18 @@ impl Parser {
             self.check_helper(external_at, external_label, name, Kind::ExternalAcl);
             let helper = self.loaded.config.helpers.iter().find(|helper| helper.name == *name);
             let asks_user = helper.and_then(|helper| helper.format.as_ref()).is_some_and(Format::asks_user);
-            if asks_user && login.is_empty() {
+            if asks_user && login.is_empty() && !self.certificates_name_users() {
                 let message = format!(
                     "{external_label}: the helper {name} is asked about users (%LOGIN), and nobody logs in here"
                 );
                 self.conflict(external_at, &message, Some("name a [[login]] with `login`"));
             }
         }
+    }
+
+    /// Whether a listener takes a name in certificates for the user.
+    pub(super) fn certificates_name_users(&self) -> bool {
+        self.loaded.config.listens.iter().any(|listen| listen.clients.user != CertificateUser::None)
     }
 
     fn check_helper(&mut self, at: &str, label: &str, name: &str, kind: Kind) {

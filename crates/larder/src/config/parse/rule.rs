@@ -4,7 +4,7 @@ use super::Parser;
 use crate::config::next_hop::{DIRECT, HopsByRule};
 use crate::config::rule::{ClosedDestinations, RULE, RULE_DO, RULE_WHEN, RuleDo, RuleSettings, RuleTable, field_line};
 use crate::config::setting::kind;
-use crate::config::{SiteOrigin, url};
+use crate::config::{CertificateDemand, SiteOrigin, url};
 use crate::lines;
 use larder_rules::bandwidth::{Bandwidth, BandwidthBy};
 use larder_rules::rate::RateBy;
@@ -137,11 +137,12 @@ impl Parser {
 
     /// Reports names of lists and logins that there are none of: a rule that never holds must not look as if it protected anything.
     fn check_names(&mut self, (source, span): (usize, &Range<usize>), rule: &Rule) {
-        let (mut lists, mut asks_user) = (Vec::new(), false);
+        let (mut lists, mut asks_user, mut asks_certificate) = (Vec::new(), false, false);
         let mut left = vec![&rule.when];
         while let Some(when) = left.pop() {
             lists.extend(when.list.iter().cloned());
             asks_user |= !(when.user.is_empty() && when.group.is_empty());
+            asks_certificate |= !when.certificate.is_empty();
             left.extend(when.not.iter().chain(&when.any));
         }
         let config = &self.loaded.config;
@@ -163,8 +164,14 @@ impl Parser {
             let message = format!("rule.do.bandwidth: there is no bandwidth {name:?}");
             wrong.push((message, "write a [[bandwidth]] with this name"));
         }
-        let has_login = !config.access.login.is_empty() || config.sites.iter().any(|site| !site.login.is_empty());
-        let remedy = "set access.login for the forward proxy, or `login` of a site";
+        let has_login = !config.access.login.is_empty()
+            || config.sites.iter().any(|site| !site.login.is_empty())
+            || self.certificates_name_users();
+        let remedy = "set access.login for the forward proxy, `login` of a site, or certificate_user of a listener";
+        if asks_certificate && config.listens.iter().all(|listen| listen.clients.demand == CertificateDemand::None) {
+            let message = "rule.when.certificate: no listener asks clients for certificates".to_owned();
+            wrong.push((message, "set client_certificates of a [[listen]]"));
+        }
         if asks_user && !has_login {
             wrong.push(("a rule that names users or groups needs a login".to_owned(), remedy));
         }
@@ -172,7 +179,7 @@ impl Parser {
             wrong.push(("rule.do.rate_by: counting by users needs a login".to_owned(), remedy));
         }
         let by_user = |name: &str| config.bandwidths.iter().any(|it| it.name == name && it.by == BandwidthBy::User);
-        for name in rule.does.bandwidth.iter().filter(|name| config.logins.is_empty() && by_user(name)) {
+        for name in rule.does.bandwidth.iter().filter(|name| config.logins.is_empty() && !has_login && by_user(name)) {
             wrong.push((format!("rule.do.bandwidth: {name}: a limit by users needs a login"), remedy));
         }
         self.current = source;
@@ -502,6 +509,7 @@ do = { set = "X-A: {host}", tag = ["a", "b"], lifetime = "10m", rate = "10/s", r
             ("when = { size_min = 9, size_max = 8 }\ndo = { deny = true }", "no size is"),
             ("when = { field = { \"A B\" = \"*\" } }\ndo = { deny = true }", "no name of a field"),
             ("when = { user = \"anna\" }\ndo = { deny = true }", "a rule that names users or groups needs a login"),
+            ("when = { certificate = \"ada\" }\ndo = { deny = true }", "no listener asks clients for certificates"),
             ("when = { list = \"ads\" }\ndo = { deny = true }", "there is no list"),
             ("do = { set = \"Host: a\" }", "a field that a rule may change"),
             ("do = { remove = \"Content-Length\" }", "a field that a rule may change"),

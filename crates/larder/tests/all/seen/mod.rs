@@ -5,6 +5,7 @@ mod api_random;
 mod authors;
 mod bandwidth;
 mod check;
+mod client_certificates;
 mod confinement;
 mod credentials;
 mod damaged;

@@ -1,0 +1,266 @@
+//! Listeners: the addresses on which clients are served, and the certificates that TLS asks clients for.
+
+use super::application::ORIGIN_FORM;
+use super::setting::{Field, Setting, word};
+use super::{CertificateFiles, MirrorRule, MirrorSetting, SiteOrigin, Sites, SourceLine, url};
+use larder_wire::Host;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// One address on which clients are served.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listen {
+    /// Address and port; port 0 takes a free one.
+    pub address: SocketAddr,
+    /// Certificates to serve TLS with, chosen by SNI, the first one when none fits; empty: clear text.
+    pub tls: Vec<CertificateFiles>,
+    /// Which certificates of clients TLS asks for.
+    pub clients: ClientCertificates,
+    /// Whether CONNECT tunnels are opened with certificates of the local CA.
+    pub intercept: bool,
+    /// Whether it is a forward proxy; `None`: [`Listen::forwarding`] decides.
+    pub forward: Option<bool>,
+    /// Everything that is asked here goes to this origin (a reverse proxy of one site).
+    pub origin: Option<Arc<SiteOrigin>>,
+    /// Which URLs clients may ask for in the path.
+    pub mirror: MirrorSetting,
+    /// Further names of this server that a client of the mirror may use.
+    pub mirror_hosts: Vec<Host>,
+    /// Where it stands.
+    pub place: SourceLine,
+}
+
+impl Listen {
+    /// A plain listener: the configured sites, or a forward proxy where there are none.
+    pub fn at(address: SocketAddr) -> Listen {
+        Listen {
+            address,
+            tls: Vec::new(),
+            clients: ClientCertificates::default(),
+            intercept: false,
+            forward: None,
+            origin: None,
+            mirror: MirrorSetting::default(),
+            mirror_hosts: Vec::new(),
+            place: SourceLine::default(),
+        }
+    }
+
+    /// Whether clients may use it as a forward proxy.
+    pub fn forwarding(&self) -> Forwarding {
+        match self.forward {
+            _ if self.origin.is_some() => Forwarding::Off,
+            Some(true) => Forwarding::On,
+            Some(false) => Forwarding::Off,
+            None if self.intercept => Forwarding::On,
+            None => Forwarding::WithoutSites,
+        }
+    }
+
+    /// How it decides about URLs in the path.
+    pub fn mirroring(&self) -> MirrorRule {
+        MirrorRule {
+            setting: self.mirror,
+            is_plain_proxy: self.is_of_this_machine() && self.forwarding() != Forwarding::Off,
+            has_origin: self.origin.is_some(),
+            names: self.mirror_hosts.clone().into(),
+        }
+    }
+
+    /// Whether only programs of this machine can connect to it.
+    pub fn is_of_this_machine(&self) -> bool {
+        self.address.ip().to_canonical().is_loopback()
+    }
+}
+
+/// Whether a listener is a forward proxy. A listener that serves sites is none unless it is configured as one:
+/// otherwise every client of the site could reach through it addresses that only this machine and its network can
+/// reach.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Forwarding {
+    /// It is.
+    On,
+    /// It is not.
+    #[default]
+    Off,
+    /// It is, as long as no site is configured.
+    WithoutSites,
+}
+
+impl Forwarding {
+    /// Whether it is one beside these sites.
+    pub fn beside(self, sites: &Sites) -> bool {
+        match self {
+            Forwarding::On => true,
+            Forwarding::Off => false,
+            Forwarding::WithoutSites => sites.is_empty(),
+        }
+    }
+}
+
+/// Which certificates of clients a listener asks for, and what they count as.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientCertificates {
+    /// Whether clients show one.
+    pub demand: CertificateDemand,
+    /// The file of authorities whose certificates count.
+    pub authorities: Option<PathBuf>,
+    /// The file of revocation lists.
+    pub revoked: Option<PathBuf>,
+    /// The kind of name in the certificate that is the user.
+    pub user: CertificateUser,
+}
+
+/// Whether a listener asks its clients for certificates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CertificateDemand {
+    /// No.
+    #[default]
+    None,
+    /// A client may go on without one.
+    Request,
+    /// The handshake fails without one.
+    Require,
+}
+
+impl CertificateDemand {
+    const ALL: [CertificateDemand; 3] =
+        [CertificateDemand::None, CertificateDemand::Request, CertificateDemand::Require];
+
+    /// The word in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            CertificateDemand::None => "none",
+            CertificateDemand::Request => "request",
+            CertificateDemand::Require => "require",
+        }
+    }
+}
+
+/// The kind of name in a client's certificate that is the user.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CertificateUser {
+    /// A certificate makes no user.
+    #[default]
+    None,
+    /// The common name of its subject.
+    Cn,
+    /// Its first address of mail.
+    Email,
+    /// Its first host name.
+    Dns,
+    /// Its first URI.
+    Uri,
+}
+
+impl CertificateUser {
+    const ALL: [CertificateUser; 5] = [
+        CertificateUser::None,
+        CertificateUser::Cn,
+        CertificateUser::Email,
+        CertificateUser::Dns,
+        CertificateUser::Uri,
+    ];
+
+    /// The word in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            CertificateUser::None => "none",
+            CertificateUser::Cn => "cn",
+            CertificateUser::Email => "email",
+            CertificateUser::Dns => "dns",
+            CertificateUser::Uri => "uri",
+        }
+    }
+}
+
+type OfListen = Setting<Listen>;
+
+/// Settings of one `[[listen]]`.
+pub static LISTEN: &[Setting<Listen>] = &[
+    OfListen::new(
+        "listen.address",
+        Field::Text {
+            form: "ADDR:PORT",
+            read: |l| l.address.to_string(),
+            write: |l, text| text.parse().map(|address| l.address = address).is_ok(),
+        },
+    )
+    .required()
+    .about("Address and port where clients are served, as `0.0.0.0:8080` or `[::]:8080`; port 0 takes a free one."),
+    OfListen::new("listen.intercept", Field::Flag(|l| &mut l.intercept)).about(
+        "Whether CONNECT tunnels are opened with certificates of the local CA (`larder ca`), which clients must trust.",
+    ),
+    OfListen::new("listen.forward", Field::FlagOrAuto(|l| &mut l.forward)).about(
+        "Whether clients may use this listener as a forward proxy. `auto`: yes where no site is configured or `intercept` is set. A listener with an `origin` never is.",
+    ),
+    OfListen::new(
+        "listen.origin",
+        Field::Text {
+            form: ORIGIN_FORM,
+            read: |l| l.origin.as_deref().map_or("none".to_owned(), |origin| url::show(origin)),
+            write: |l, text| {
+                l.origin = url::parse_origin(text).map(SiteOrigin::new).map(Arc::new);
+                l.origin.is_some()
+            },
+        },
+    )
+    .about("Everything that is asked here comes from this origin: a reverse proxy of one site. As `site.origin`, it may be a socket or an application in Python."),
+    OfListen::new(
+        "listen.mirror",
+        Field::Text {
+            form: "auto, all, named or none",
+            read: |l| l.mirror.as_str().to_owned(),
+            write: |l, text| {
+                let choice = word(&MirrorSetting::ALL, MirrorSetting::as_str, text);
+                choice.map(|choice| l.mirror = choice).is_some()
+            },
+        },
+    )
+    .about(
+        "Which URLs clients may ask for in the path (`/https://host/path`, docs/mirror.md): `all`, those below an origin of a \
+         `[[mirror]]` (`named`) or `none`. `auto`: `all` on a forward proxy that only this machine can connect to, while no site \
+         is configured.",
+    ),
+    OfListen::new(
+        "listen.mirror_hosts",
+        Field::Texts {
+            form: "host names",
+            read: |l| l.mirror_hosts.iter().map(ToString::to_string).collect(),
+            clear: |l| l.mirror_hosts.clear(),
+            push: |l, text| Host::parse(text).map(|host| l.mirror_hosts.push(host)).is_some(),
+        },
+    )
+    .about("Names of this server by which clients may ask its mirror, beside addresses and `localhost`."),
+    OfListen::new(
+        "listen.client_certificates",
+        Field::Text {
+            form: "none, request or require",
+            read: |l| l.clients.demand.as_str().to_owned(),
+            write: |l, text| {
+                let demand = word(&CertificateDemand::ALL, CertificateDemand::as_str, text);
+                demand.map(|demand| l.clients.demand = demand).is_some()
+            },
+        },
+    )
+    .about("Whether TLS asks clients for a certificate ([people.md](people.md)): `require` ends the handshake of a client without one, `request` lets it go on; a certificate that is not valid ends it in both. Rules see its names by `when.certificate`."),
+    OfListen::new("listen.client_ca", Field::PathIfAny(|l| &mut l.clients.authorities))
+        .default_words("none")
+        .about("PEM file with the authorities whose certificates count for `client_certificates`. Those of the system never do."),
+    OfListen::new("listen.client_crl", Field::PathIfAny(|l| &mut l.clients.revoked))
+        .default_words("none")
+        .about("PEM file with lists of revoked certificates, one of each authority in the chain. A list past its `nextUpdate` lets no certificate in. Read at the start and by a reload."),
+    OfListen::new(
+        "listen.certificate_user",
+        Field::Text {
+            form: "none, cn, email, dns or uri",
+            read: |l| l.clients.user.as_str().to_owned(),
+            write: |l, text| {
+                let user = word(&CertificateUser::ALL, CertificateUser::as_str, text);
+                user.map(|user| l.clients.user = user).is_some()
+            },
+        },
+    )
+    .about("The name in the client's certificate that is the user, where no login asks for another one: the common name of its subject, or the first address of mail, host name or URI in it."),
+];
