@@ -84,6 +84,7 @@ impl Server {
         common.parent_healths = Arc::clone(&upstream.memory.parents);
         common.traces =
             Traces::open(&common.config, &common.via_name, Arc::clone(&client_tls)).map_err(StartError::Traces)?;
+        common.people.fetch_with(Arc::clone(&client_tls));
         let people = common.people.prepare(&common.config).map_err(StartError::People)?;
         common.people.have(people, &common.config).map_err(StartError::Scripts)?;
         let list_keeper = Keeper::new(Arc::clone(&common.lists), folder.path(), client_tls);
