@@ -8,7 +8,6 @@ use super::units::{parse_duration, parse_size, show_duration, show_size};
 use larder_rules::template::Template;
 use larder_rules::values::Pattern;
 use larder_rules::week::Zone;
-use std::borrow::Cow;
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -391,7 +390,10 @@ impl<T: Clone> Setting<T> {
         let words = self.form().split([',', ' ']).filter(|word| word.len() > 2);
         let meant = closest(text, words).map(|word| format!("did you mean {word}?"));
         let meant = meant.or_else(|| trouble_of(self.form(), text));
-        Refusal::new(format!("\"{}\" is not {}", without_login(text), self.article()), meant.or_else(|| self.hint()))
+        Refusal::new(
+            format!("\"{}\" is not {}", super::secret::without_login(text), self.article()),
+            meant.or_else(|| self.hint()),
+        )
     }
 
     fn out_of_range(&self, text: &str) -> Refusal {
@@ -465,14 +467,6 @@ fn trouble_of(form: &str, text: &str) -> Option<String> {
         "regular expressions" => Pattern::parse(text).err(),
         form if form.ends_with("with placeholders") => Template::parse(text).err(),
         _ => None,
-    }
-}
-
-/// A text as reports show it: without the login of a URL.
-fn without_login(text: &str) -> Cow<'_, str> {
-    match text.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?.1))) {
-        Some((scheme, rest)) => Cow::Owned(format!("{scheme}://…@{rest}")),
-        None => Cow::Borrowed(text),
     }
 }
 
