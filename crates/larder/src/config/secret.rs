@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn logins_in_urls_are_stars() {
         for (text, shown) in [
-            ("http://joe:pe/ar@a.example/", "http://**********@a.example/"),
+            ("http://joe:pe/ar@a.example/", "http://*********@a.example/"),
             ("url = \"socks5://joe@a\" # joe@b", "url = \"socks5://***@a\" # joe@b"),
             ("http://a.example", "http://a.example"),
             ("joe@a", "joe@a"),
