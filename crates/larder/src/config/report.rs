@@ -77,7 +77,7 @@ impl Report {
         writeln!(f, "error: {}", problem.message)?;
         writeln!(f, "{margin}--> {}:{}:{}", source.name, place.line, place.column)?;
         writeln!(f, "{margin} |")?;
-        writeln!(f, "{} | {}", place.line, place.content)?;
+        writeln!(f, "{} | {}", place.line, super::secret::without_login(place.content))?;
         writeln!(f, "{margin} | {}{}", " ".repeat(place.column - 1), "^".repeat(place.carets))?;
         hint(problem, &margin, f)
     }

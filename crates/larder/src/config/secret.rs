@@ -1,5 +1,6 @@
 //! A value that is shown nowhere.
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// A password or token. No page, log, dump or panic message shows it.
@@ -41,9 +42,31 @@ pub(super) fn resolve(text: &str) -> Result<String, String> {
     Ok(value.trim_end_matches(['\r', '\n']).to_owned())
 }
 
+/// A line or a value as reports show it: with a star for each letter of a login in a URL, so that what is pointed at stays in its column.
+pub(super) fn without_login(text: &str) -> Cow<'_, str> {
+    let Some((scheme, rest)) = text.split_once("://") else { return Cow::Borrowed(text) };
+    let (url, behind) = rest.split_at(rest.find(['"', '\'']).unwrap_or(rest.len()));
+    match url.rsplit_once('@') {
+        Some((login, host)) => Cow::Owned(format!("{scheme}://{}@{host}{behind}", "*".repeat(login.chars().count()))),
+        None => Cow::Borrowed(text),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn logins_in_urls_are_stars() {
+        for (text, shown) in [
+            ("http://joe:pe/ar@a.example/", "http://*********@a.example/"),
+            ("url = \"socks5://joe@a\" # joe@b", "url = \"socks5://***@a\" # joe@b"),
+            ("http://a.example", "http://a.example"),
+            ("joe@a", "joe@a"),
+        ] {
+            assert_eq!(without_login(text), shown);
+        }
+    }
 
     #[test]
     fn a_secret_comes_from_the_environment_or_a_file_and_is_not_shown() {

@@ -390,7 +390,10 @@ impl<T: Clone> Setting<T> {
         let words = self.form().split([',', ' ']).filter(|word| word.len() > 2);
         let meant = closest(text, words).map(|word| format!("did you mean {word}?"));
         let meant = meant.or_else(|| trouble_of(self.form(), text));
-        Refusal::new(format!("\"{text}\" is not {}", self.article()), meant.or_else(|| self.hint()))
+        Refusal::new(
+            format!("\"{}\" is not {}", super::secret::without_login(text), self.article()),
+            meant.or_else(|| self.hint()),
+        )
     }
 
     fn out_of_range(&self, text: &str) -> Refusal {

@@ -385,7 +385,7 @@ impl Record {
 
     /// Notes the rules that hold for it, where a reader needs it.
     pub fn note_rules(&mut self, note: &Arc<RuleNote>) {
-        if self.is_read() {
+        if self.is_read() && !note.rule.is_empty() {
             self.extras.get_or_insert_default().rules = Some(Arc::clone(note));
         }
     }

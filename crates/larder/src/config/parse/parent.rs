@@ -223,6 +223,13 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_wrong_url_is_reported_without_its_login() {
+        let text = "[[parent]]\nname = \"a\"\nurl = \"https://joe:pear@proxy.example\"\n";
+        let report = Loaded::parse("p.toml", text, &[]).map_err(|report| report.to_string()).unwrap_err();
+        assert!(report.contains("https://********@proxy.example") && !report.contains("joe:"), "{report}");
+    }
+
     /// Which hops a URL has, by `forward` and by rules.
     #[test]
     fn hops_follow_rules_then_direct_hosts_then_the_list() {

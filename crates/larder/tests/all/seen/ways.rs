@@ -244,8 +244,10 @@ fn a_run_goes_through_the_proxy_of_the_environment() {
             command.env_remove(name);
         }
         command.envs(variables.iter().copied()).env("HOME", folder.path()).current_dir(folder.path());
-        let output =
-            command.args(["run", "--", "curl", "-sS", &format!("http://far.example/{path}")]).output().unwrap();
+        let output = command
+            .args(["run", "--", "curl", "-sS", "--noproxy", "", &format!("http://far.example/{path}")])
+            .output()
+            .unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     };
@@ -262,4 +264,26 @@ fn a_run_goes_through_the_proxy_of_the_environment() {
     let (_, out, _) = run("excepted", &[("http_proxy", &url), ("no_proxy", "far.example")]);
     assert!(out.contains("dns"), "{out}");
     assert_eq!(parent.heads().len(), 3);
+}
+
+/// A reload may give a name and a place to another proxy: connections that are left from the first one carry nothing for it.
+#[test]
+fn after_a_reload_nothing_goes_over_connections_to_the_parent_before() {
+    let (before, after) = (Parent::start(nowhere(), false), Parent::start(nowhere(), false));
+    let folder = tempfile::tempdir().unwrap();
+    let text = |parent: &Parent| {
+        let listen = "[[listen]]\naddress = \"127.0.0.1:0\"\n";
+        format!("{}{listen}{}", super::reload::base(folder.path()), tables(&[("office", parent.address)], ""))
+    };
+    // One worker, so that the same one has the connection and the next request.
+    let one_worker = |text: String| text.replace("workers = 2", "workers = 1");
+    let steered = super::reload::Steered::start(folder.path(), &one_worker(text(&before)));
+    let proxy = steered.server.addresses()[0];
+    for path in ["a", "b"] {
+        assert!(stand::get(proxy, &format!("http://far.example/{path}")).contains("by the parent"));
+    }
+    assert_eq!((before.heads().len(), after.heads().len()), (2, 0));
+    steered.reload(&one_worker(text(&after))).unwrap();
+    assert!(stand::get(proxy, "http://far.example/c").contains("by the parent"));
+    assert_eq!((before.heads().len(), after.heads().len()), (2, 1));
 }
