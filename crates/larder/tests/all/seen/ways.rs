@@ -235,7 +235,7 @@ fn rules_choose_parents() {
 fn a_run_goes_through_the_proxy_of_the_environment() {
     let Some(_) = stand::program("curl") else { return };
     let (parent, folder) = (Parent::start(nowhere(), true), tempfile::tempdir().unwrap());
-    let run = |path: &str, variables: &[(&str, &str)]| {
+    let run_to = |url: &str, variables: &[(&str, &str)]| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_larder"));
         for name in ["http_proxy", "https_proxy", "all_proxy", "no_proxy"] {
             command.env_remove(name).env_remove(name.to_ascii_uppercase());
@@ -244,13 +244,11 @@ fn a_run_goes_through_the_proxy_of_the_environment() {
             command.env_remove(name);
         }
         command.envs(variables.iter().copied()).env("HOME", folder.path()).current_dir(folder.path());
-        let output = command
-            .args(["run", "--", "curl", "-sS", "--noproxy", "", &format!("http://far.example/{path}")])
-            .output()
-            .unwrap();
+        let output = command.args(["run", "--", "curl", "-sS", "--noproxy", "", url]).output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     };
+    let run = |path: &str, variables: &[(&str, &str)]| run_to(&format!("http://far.example/{path}"), variables);
     let url = format!("http://joe:pear@{}/", parent.address);
     for name in ["http_proxy", "HTTP_PROXY", "all_proxy"] {
         let (status, out, said) = run(name, &[(name, &url)]);
@@ -260,9 +258,14 @@ fn a_run_goes_through_the_proxy_of_the_environment() {
     assert_eq!(parent.heads().len(), 3);
     let (status, out, said) = run("wrong", &[("https_proxy", "https://joe:pear@proxy.example")]);
     assert!(status != Some(0) && said.contains("https_proxy") && !said.contains("pear"), "{status:?} {out} {said}");
-    // A host that the environment excepts is asked itself: there is no such name.
-    let (_, out, _) = run("excepted", &[("http_proxy", &url), ("no_proxy", "far.example")]);
-    assert!(out.contains("dns"), "{out}");
+    // A host that the environment excepts is asked itself.
+    let origin = stand::origin_that(|stream| {
+        stand::read_request(&mut BufReader::new(stream))?;
+        (&*stream).write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nitself").ok()
+    });
+    let variables = [("http_proxy", &url[..]), ("no_proxy", "127.0.0.1")];
+    let (_, out, said) = run_to(&format!("http://{origin}/excepted"), &variables);
+    assert_eq!(out, "itself", "{said}");
     assert_eq!(parent.heads().len(), 3);
 }
 
