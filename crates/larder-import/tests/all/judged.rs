@@ -217,9 +217,7 @@ impl Facts for Seen<'_> {
     fn sni(&self) -> Option<&str> {
         None
     }
-    fn certificate(&self) -> Option<&str> {
-        None
-    }
+    fn each_certificate_name(&self, _: &mut dyn FnMut(&str)) {}
     fn each_line(&self, name: &str, each: &mut dyn FnMut(&[u8])) {
         let lines = self.request.fields.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
         lines.for_each(|(_, line)| each(line.as_bytes()));

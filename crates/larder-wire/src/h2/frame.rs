@@ -1,7 +1,7 @@
 //! Frames (RFC 9113 sections 4 and 6): read one by one out of what has come, and written.
 //!
-//! What a frame says by itself is judged here: its size, its stream, its padding, its values. What it means after those that came
-//! before it is the matter of whoever keeps the streams.
+//! A frame is judged here by itself: its size, its stream, its padding, its values. Its place among the others is the matter of
+//! whoever keeps the streams.
 
 use super::flow::WINDOW_MAX;
 use super::{ErrorCode, H2Fault};
@@ -44,7 +44,7 @@ pub enum Frame<'a> {
         stream: u32,
         /// The bytes without padding.
         data: &'a [u8],
-        /// What it takes from the windows: padding counts.
+        /// The bytes that it takes from the windows: padding counts.
         flow_bytes: u32,
         /// Nothing follows on this side of the stream.
         ends_stream: bool,

@@ -541,7 +541,7 @@ mod tests {
         let mut list = FieldList::default();
         decoder.decode(&block, 10_000, &mut list).unwrap();
         assert!(list.is_too_long() && list.len() == 2 && list.bytes.len() < 10_000);
-        // What came behind counts for the table.
+        // The line behind them counts for the table.
         assert_eq!(decoded(&mut decoder, &[0xbe]), wanted(&[("c", "d")]));
     }
 

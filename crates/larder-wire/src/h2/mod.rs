@@ -90,7 +90,7 @@ impl ErrorCode {
     }
 }
 
-/// What a fault ends (RFC 9113 section 5.4).
+/// The extent of a fault (RFC 9113 section 5.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// The connection, by GOAWAY.
@@ -102,11 +102,11 @@ pub enum Scope {
 /// A fault of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct H2Fault {
-    /// What it ends.
+    /// The connection or the stream that it ends.
     pub scope: Scope,
     /// Its code.
     pub code: ErrorCode,
-    /// What is wrong, for people.
+    /// The reason in words, for people.
     pub detail: &'static str,
 }
 

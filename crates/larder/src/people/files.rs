@@ -72,7 +72,7 @@ impl UserFiles {
 
     /// These files, with other users.
     pub fn with(&self, users: KnownUsers) -> UserFiles {
-        UserFiles { users, groups: self.groups.clone(), seen: Mutex::new(self.seen.lock().clone()) }
+        UserFiles { users, groups: self.groups.clone(), seen: Mutex::new(*self.seen.lock()) }
     }
 
     /// Whether a file is another one than when it was read.

@@ -1,32 +1,14 @@
-//! The keys of an issuer that are fetched from a URL: a thread for each such login, which no request and no start waits for. Where a
-//! fetch fails the keys that are there count on.
+//! The fetches of an issuer's keys: when the next one is due, and who waits for it. `key_fetcher` has the thread that makes them.
 
-use super::login::LoginState;
-use crate::caught;
-use crate::lists::download::{self, Downloaded, Validators};
-use larder_people::token::Keys;
-use larder_wire::Url;
 use parking_lot::{Condvar, Mutex};
-use rustls::ClientConfig;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 /// The least time between two fetches, whatever asks for the second one.
-const FETCH_EVERY: Duration = Duration::from_secs(60);
-
-/// The first pause after a fetch that failed before there were any keys: all tokens are refused until then.
-const FIRST_EVERY: Duration = Duration::from_secs(5);
-
-/// How long one fetch may take.
-const FETCH_WITHIN: Duration = Duration::from_secs(20);
+pub(super) const FETCH_EVERY: Duration = Duration::from_secs(60);
 
 /// How long a token with an unknown key waits for a fetch.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-
-/// A longer answer is not taken.
-const KEYS_BYTES_MAX: u64 = 1 << 20;
 
 /// The fetches of one login's keys.
 #[derive(Debug, Default)]
@@ -46,14 +28,6 @@ struct State {
     has_ended: bool,
     /// When the last fetch began.
     began: Option<Instant>,
-}
-
-/// The result of a fetch.
-struct Fetched {
-    /// `None` where they are those that are there.
-    keys: Option<Keys>,
-    validators: Validators,
-    fresh_for: Option<Duration>,
 }
 
 impl Issuer {
@@ -83,7 +57,7 @@ impl Issuer {
     }
 
     /// Waits for the time of the next fetch; false where there is none.
-    fn next(&self, pause: Duration) -> bool {
+    pub(super) fn next(&self, pause: Duration) -> bool {
         let mut state = self.state.lock();
         if !state.is_asked && !state.has_ended && !pause.is_zero() {
             let is_due = |state: &mut State| !state.is_asked && !state.has_ended;
@@ -95,121 +69,15 @@ impl Issuer {
         !state.has_ended
     }
 
-    fn done(&self) {
+    /// A fetch has ended.
+    pub(super) fn done(&self) {
         self.state.lock().is_fetching = false;
         self.fetched.notify_waiters();
     }
-}
 
-/// Fetches the keys of a login for as long as it is in force. Keys that are there already, from before a reload, are fetched again all the same.
-pub(super) fn begin(login: &Arc<LoginState>, tls: Arc<ClientConfig>, edition: Arc<AtomicU64>) -> std::io::Result<()> {
-    let (weak, issuer, config) = (Arc::downgrade(login), Arc::clone(login.issuer()), Arc::clone(login.config()));
-    let Some(url) = config.jwks.clone() else { return Ok(()) };
-    let work = move || {
-        let (mut pause, mut failures, mut validators) = (Duration::ZERO, 0u32, Validators::default());
-        let mut usual = config.jwks_refresh;
-        while issuer.next(pause) {
-            let mut fetched = Err("a broken invariant was met".to_owned());
-            caught::call(&AtomicU64::new(0), || fetched = fetch(&url, &validators, &tls));
-            match fetched {
-                Ok(new) => {
-                    failures = 0;
-                    validators = new.validators;
-                    if new.keys.is_some() {
-                        usual = new.fresh_for.unwrap_or(config.jwks_refresh);
-                    }
-                    pause = usual.clamp(FETCH_EVERY, config.jwks_refresh);
-                    take(&weak, new.keys, &edition);
-                }
-                Err(trouble) => {
-                    let least = if has_keys(&weak) { FETCH_EVERY } else { FIRST_EVERY };
-                    pause = least.saturating_mul(1 << failures.min(10)).min(config.jwks_refresh);
-                    failures = failures.saturating_add(1);
-                    tracing::warn!("login {}: the keys at {url} can't be had: {trouble}", config.name);
-                }
-            }
-            issuer.done();
-        }
-    };
-    std::thread::Builder::new().name("issuer-keys".into()).spawn(work).map(drop)
-}
-
-/// Puts new keys in force, where the login still is.
-fn take(login: &Weak<LoginState>, keys: Option<Keys>, edition: &AtomicU64) {
-    if let (Some(login), Some(keys)) = (login.upgrade(), keys)
-        && login.take_keys(keys)
-    {
-        edition.fetch_add(1, Ordering::Release);
-    }
-}
-
-fn has_keys(login: &Weak<LoginState>) -> bool {
-    login.upgrade().is_some_and(|login| login.keys().is_some())
-}
-
-fn fetch(url: &Url, validators: &Validators, tls: &Arc<ClientConfig>) -> Result<Fetched, String> {
-    let mut text = Vec::new();
-    let fetched = download::fetch(FETCH_WITHIN, url, validators, tls, KEYS_BYTES_MAX, &mut text);
-    match fetched.map_err(|error| error.to_string())? {
-        Downloaded::NotModified => Ok(Fetched { keys: None, validators: validators.clone(), fresh_for: None }),
-        Downloaded::Content { validators, fresh_for, .. } => {
-            let text = std::str::from_utf8(&text).map_err(|_| "no text".to_owned())?;
-            Ok(Fetched { keys: Some(Keys::parse(text)?), validators, fresh_for })
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::Loaded;
-    use crate::people::People;
-    use crate::tls;
-    use std::io::{BufRead, BufReader, Write};
-    use std::net::TcpListener;
-
-    /// An issuer whose keys are named by the number of the answer.
-    fn issuer() -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        std::thread::spawn(move || {
-            for (number, stream) in listener.incoming().flatten().enumerate() {
-                let mut line = String::new();
-                let mut lines = BufReader::new(&stream);
-                while line != "\r\n" {
-                    line.clear();
-                    lines.read_line(&mut line).unwrap();
-                }
-                let x = "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo";
-                let keys = format!(r#"{{"keys":[{{"kty":"OKP","crv":"Ed25519","kid":"{number}","x":"{x}"}}]}}"#);
-                let head = format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", keys.len());
-                (&stream).write_all((head + &keys).as_bytes()).unwrap();
-            }
-        });
-        format!("http://{address}/keys")
-    }
-
-    #[tokio::test]
-    async fn a_missing_key_has_the_keys_fetched_once_the_last_fetch_is_a_minute_ago() {
-        let url = issuer();
-        let text = format!(
-            "[[login]]\nname = \"a\"\nscheme = \"bearer\"\nissuer = \"i\"\naudience = \"b\"\njwks = \"{url}\"\n"
-        );
-        let loaded = Loaded::parse("test", &text, &[]).unwrap_or_else(|report| panic!("{report}"));
-        let people = People::default();
-        let roots = tls::Roots { certificates: Vec::new(), troubles: Vec::new() };
-        people.fetch_with(tls::client_config(&roots).unwrap());
-        people.have(people.prepare(&loaded.config).unwrap(), &loaded.config).unwrap();
-        let login = people.login("a").unwrap();
-        while login.keys().is_none() {
-            login.issuer().fetch_again().await;
-        }
-        let (first, edition) = (login.keys().unwrap(), people.edition());
-        assert!(!login.issuer().fetch_again().await, "the last fetch has just been");
-        assert!(Arc::ptr_eq(&first, &login.keys().unwrap()));
-        login.issuer().state.lock().began = crate::clock::instant().checked_sub(FETCH_EVERY);
-        assert!(login.issuer().fetch_again().await);
-        assert!(*first != *login.keys().unwrap() && people.edition() > edition);
-        people.stop();
+    /// The last fetch is long ago.
+    #[cfg(test)]
+    pub(super) fn forget_the_last(&self) {
+        self.state.lock().began = crate::clock::instant().checked_sub(FETCH_EVERY);
     }
 }

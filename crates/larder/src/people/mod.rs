@@ -6,6 +6,7 @@ mod certificate;
 mod connection;
 mod files;
 mod issuer;
+mod key_fetcher;
 mod login;
 mod turns;
 mod verifier;
@@ -120,7 +121,7 @@ impl People {
         old.values().for_each(|login| login.issuer().end());
         if let Some(tls) = self.tls.get() {
             for login in &watched {
-                issuer::begin(login, Arc::clone(tls), Arc::clone(&self.edition))?;
+                key_fetcher::begin(login, Arc::clone(tls), Arc::clone(&self.edition))?;
             }
         }
         self.edition.fetch_add(1, Ordering::Release);
