@@ -30,7 +30,7 @@ pub struct TokenRules {
 }
 
 /// The keys of an issuer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Keys {
     set: Vec<Jwk>,
 }

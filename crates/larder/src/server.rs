@@ -83,6 +83,7 @@ impl Server {
         let mut common = common(config, disk, log);
         common.traces =
             Traces::open(&common.config, &common.via_name, Arc::clone(&client_tls)).map_err(StartError::Traces)?;
+        common.people.fetch_with(Arc::clone(&client_tls));
         let people = common.people.prepare(&common.config).map_err(StartError::People)?;
         common.people.have(people, &common.config).map_err(StartError::Scripts)?;
         let list_keeper = Keeper::new(Arc::clone(&common.lists), folder.path(), client_tls);

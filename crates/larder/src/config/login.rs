@@ -2,6 +2,8 @@
 
 use super::SourceLine;
 use super::setting::{Field, Setting, word};
+use super::url;
+use larder_wire::{Scheme, Url};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -59,6 +61,10 @@ pub struct Login {
     pub realm: String,
     /// The file of users; of `bearer` the keys of the issuer.
     pub file: Option<PathBuf>,
+    /// Of `bearer`: the URL of the issuer's keys, in place of a file.
+    pub jwks: Option<Url>,
+    /// Of `bearer`: the longest time between two looks at that URL.
+    pub jwks_refresh: Duration,
     /// The helper that knows users, in place of a file; empty: none.
     pub helper: String,
     /// The file of groups.
@@ -92,6 +98,8 @@ impl Default for Login {
             scheme: LoginScheme::Basic,
             realm: "Larder".to_owned(),
             file: None,
+            jwks: None,
+            jwks_refresh: Duration::from_secs(3_600),
             helper: String::new(),
             groups: None,
             ttl: Duration::from_secs(300),
@@ -158,6 +166,24 @@ pub static LOGIN: &[Setting<Login>] = &[
     )
         .default_words("none")
         .about("The file of users: of `basic` one of `htpasswd` (bcrypt, argon2, SHA-crypt, apr1, `{SHA}`), of `digest` one of `htdigest` (MD5 or SHA-256), of `bearer` the keys of the issuer (JWKS). It is read again within a second after it has changed; if the new one can't be read, the old one counts on."),
+    OfLogin::new(
+        "login.jwks",
+        Field::Text {
+            form: "https URL",
+            read: |l| l.jwks.as_ref().map_or_else(String::new, ToString::to_string),
+            write: |l, text| {
+                let is_here = |url: &Url| url.host.as_str() == "localhost" || url.host.ip().is_some_and(|ip| ip.is_loopback());
+                let protected = |url: &Url| url.scheme == Scheme::Https || (url.scheme == Scheme::Http && is_here(url));
+                l.jwks = url::parse(text).filter(protected);
+                l.jwks.is_some()
+            },
+        },
+    )
+    .default_words("none")
+    .about("Of `bearer`: the URL of the keys of the issuer, in place of `file`; http only from this machine. They are fetched at the start, which does not wait for them, and again as `jwks_refresh` says; keys that are there count on where that fails. Until the first ones are there tokens are answered 503."),
+    OfLogin::new("login.jwks_refresh", Field::Time(|l| &mut l.jwks_refresh))
+        .between(60_000, DAY)
+        .about("The longest time until the keys at `jwks` are fetched again; a shorter one that their `Cache-Control` names counts, down to a minute. A token that names a key which is not among them has them fetched at once, at most once a minute."),
     OfLogin::new(
         "login.helper",
         Field::Text {

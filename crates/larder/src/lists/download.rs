@@ -4,6 +4,7 @@ use crate::config::list::Sha256;
 use crate::tls;
 use aws_lc_rs::digest;
 use larder_wire::body::{Decoder, Event};
+use larder_wire::directives::CacheControl;
 use larder_wire::parse::{self, HeadLimits, Parsed};
 use larder_wire::target::resolve;
 use larder_wire::{Fields, Method, ResponseHead, Scheme, Side, Url, framing};
@@ -44,6 +45,8 @@ pub enum Downloaded {
         validators: Validators,
         /// The SHA-256 of the body.
         sha256: Sha256,
+        /// How long it is fresh by `Cache-Control` (RFC 9111 section 5.2.2), where that says so.
+        fresh_for: Option<Duration>,
     },
 }
 
@@ -66,7 +69,9 @@ pub fn fetch(
         match (answer.head.status, location) {
             (200, _) => {
                 let sha256 = answer.body(bytes_max, to)?;
-                return Ok(Downloaded::Content { validators: validators_of(&answer.head.fields), sha256 });
+                let fields = &answer.head.fields;
+                let (validators, fresh_for) = (validators_of(fields), fresh_for(fields));
+                return Ok(Downloaded::Content { validators, sha256, fresh_for });
             }
             (304, _) if *validators != Validators::default() => return Ok(Downloaded::NotModified),
             (_, Some(location)) => {
@@ -90,6 +95,14 @@ fn invalid(why: impl Into<String>) -> io::Error {
 fn validators_of(fields: &Fields) -> Validators {
     let text = |name| fields.text(name).unwrap_or_default().to_owned();
     Validators { etag: text("ETag"), last_modified: text("Last-Modified") }
+}
+
+fn fresh_for(fields: &Fields) -> Option<Duration> {
+    let control = CacheControl::of(fields);
+    match control.no_store || control.no_cache.is_some() {
+        true => Some(Duration::ZERO),
+        false => control.max_age.map(Duration::from_secs),
+    }
 }
 
 /// The time that is left.

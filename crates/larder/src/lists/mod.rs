@@ -1,7 +1,7 @@
 //! Lists of hosts, URLs and networks in a running server: which entries hold now ([`ListSet`]), how each list is ([`ListState`]), and the
 //! [`Keeper`], whose thread reads their sources again. No request waits for it: workers look up an edition, and get the next one whole.
 
-mod download;
+pub mod download;
 mod keeper;
 mod source;
 mod state;

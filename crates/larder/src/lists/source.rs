@@ -217,7 +217,7 @@ impl ListFolder {
         drop(to);
         let (validators, sha256) = match written.map_err(|error| error.to_string())? {
             Downloaded::NotModified => return Ok(Look::Same),
-            Downloaded::Content { validators, sha256 } => (validators, sha256),
+            Downloaded::Content { validators, sha256, fresh_for: _ } => (validators, sha256),
         };
         if let Some(wanted) = &list.sha256 {
             compare(&sha256, wanted)?;

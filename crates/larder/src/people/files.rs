@@ -10,6 +10,7 @@ use larder_people::token::Keys;
 use parking_lot::Mutex;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 
 /// A longer file is not read.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -27,14 +28,16 @@ pub(super) struct UserFiles {
 }
 
 /// The users of a login.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) enum KnownUsers {
     /// A helper knows them.
     #[default]
     ByHelper,
-    Passwords(Htpasswd),
-    Digests(Htdigest),
-    Issuer(Keys),
+    Passwords(Arc<Htpasswd>),
+    Digests(Arc<Htdigest>),
+    Issuer(Arc<Keys>),
+    /// The keys of the issuer have not come yet.
+    IssuerToCome,
 }
 
 type Seen = (u64, u64, i64, i64);
@@ -44,6 +47,7 @@ impl UserFiles {
     pub fn read(login: &Login) -> Result<UserFiles, String> {
         let seen = look_at(login);
         let users = match (&login.file, login.scheme) {
+            (None, LoginScheme::Bearer) => KnownUsers::IssuerToCome,
             (None, _) => KnownUsers::ByHelper,
             (Some(path), LoginScheme::Digest) => {
                 let text = text_of(path)?;
@@ -52,18 +56,23 @@ impl UserFiles {
                     let path = path.display();
                     return Err(format!("{path} has no user of the realm {:?}", login.realm));
                 }
-                KnownUsers::Digests(read)
+                KnownUsers::Digests(Arc::new(read))
             }
             (Some(path), LoginScheme::Bearer) => {
                 let keys = Keys::parse(&text_of(path)?).map_err(|fault| format!("{}: {fault}", path.display()))?;
-                KnownUsers::Issuer(keys)
+                KnownUsers::Issuer(Arc::new(keys))
             }
             (Some(path), _) => {
                 let read = Htpasswd::parse(&text_of(path)?, base64::decode);
-                KnownUsers::Passwords(read.map_err(|faults| in_words(path, &faults))?)
+                KnownUsers::Passwords(Arc::new(read.map_err(|faults| in_words(path, &faults))?))
             }
         };
         Ok(UserFiles { users, groups: groups(login)?, seen: Mutex::new(seen) })
+    }
+
+    /// These files, with other users.
+    pub fn with(&self, users: KnownUsers) -> UserFiles {
+        UserFiles { users, groups: self.groups.clone(), seen: Mutex::new(*self.seen.lock()) }
     }
 
     /// Whether a file is another one than when it was read.

@@ -2,6 +2,7 @@
 
 use super::connection::ConnectionLogin;
 use super::files::{KnownUsers, UserFiles};
+use super::issuer::Issuer;
 use super::turns::{NoTurn, Turn, Turns};
 use super::verifier::{Busy, Verifier};
 use super::{LoginCounts, User};
@@ -16,7 +17,7 @@ use larder_people::authorization::{Authorization, Basic};
 use larder_people::digest::{self, Algorithm, CountState, Counts, Ha1, NonceState, Nonces, Response};
 use larder_people::line;
 use larder_people::memo::Memo;
-use larder_people::token::TokenRules;
+use larder_people::token::{Keys, TokenFault, TokenRules};
 use larder_rules::rate::client_key;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
@@ -56,6 +57,7 @@ pub struct LoginState {
     turns: Arc<Turns>,
     nonces: Nonces,
     nonce_counts: Mutex<Counts>,
+    issuer: Arc<Issuer>,
 }
 
 /// A request that wants to be let in.
@@ -148,6 +150,7 @@ impl LoginState {
             turns: Arc::new(Turns::new(Attempts::new(config.failures_max, config.failure_period, CLIENTS_MAX))),
             nonces: Nonces::new(&secret()?, config.nonce_ttl),
             nonce_counts: Mutex::new(Counts::new(NONCES_MAX)),
+            issuer: Arc::default(),
             name: config.name.as_str().into(),
             config,
         })
@@ -170,8 +173,14 @@ impl LoginState {
             return false;
         }
         match UserFiles::read(&self.config) {
-            Ok(files) => {
-                *self.files.write() = Arc::new(files);
+            Ok(mut files) => {
+                {
+                    let mut in_force = self.files.write();
+                    if self.config.jwks.is_some() {
+                        files.users = in_force.users.clone();
+                    }
+                    *in_force = Arc::new(files);
+                }
                 self.remembered.lock().clear();
                 tracing::info!("login {}: its files have changed, and count now", self.config.name);
                 true
@@ -185,6 +194,33 @@ impl LoginState {
                 false
             }
         }
+    }
+
+    /// The fetches of the issuer's keys.
+    pub(super) fn issuer(&self) -> &Arc<Issuer> {
+        &self.issuer
+    }
+
+    /// The keys of the issuer, where they have been fetched.
+    pub(super) fn keys(&self) -> Option<Arc<Keys>> {
+        match &self.files.read().users {
+            KnownUsers::Issuer(keys) => Some(Arc::clone(keys)),
+            _ => None,
+        }
+    }
+
+    /// Puts keys of the issuer in force; whether they are others than before. All tokens are checked again by them.
+    pub(super) fn take_keys(&self, keys: Keys) -> bool {
+        {
+            let mut in_force = self.files.write();
+            if matches!(&in_force.users, KnownUsers::Issuer(old) if **old == keys) {
+                return false;
+            }
+            *in_force = Arc::new(in_force.with(KnownUsers::Issuer(Arc::new(keys))));
+        }
+        self.remembered.lock().clear();
+        tracing::info!("login {}: the keys of its issuer have come, and count now", self.config.name);
+        true
     }
 
     /// The challenges for a client that is refused.
@@ -417,35 +453,50 @@ impl LoginState {
         self.verifier.run(check).await.map_err(|Busy| LoginRefusal::Trouble("login-busy"))?
     }
 
+    /// A token with a key that is not known is checked again once the issuer's keys were fetched, where they come from a URL. It counts as
+    /// failed only then.
     async fn token(self: &Arc<Self>, client: IpAddr, token: String, hash: CredentialHash) -> LoginReply {
-        let (login, turn) = (Arc::clone(self), self.turn(client).await?);
-        let check = move || {
-            let _turn = turn;
-            if let Some(found) = login.recall(&hash) {
-                return Ok(found);
-            }
-            let files = Arc::clone(&login.files.read());
-            let KnownUsers::Issuer(keys) = &files.users else { return Err(login.fails(client, "")) };
-            let config = &login.config;
-            let rules = TokenRules {
-                issuer: config.issuer.clone(),
-                audience: config.audience.clone(),
-                user_claim: config.user_claim.clone(),
-                groups_claim: config.groups_claim.clone(),
-            };
-            let now = clock::wall().as_secs();
-            match keys.check(&token, &rules, now) {
-                Ok(claims) => {
-                    let valid_for = Duration::from_secs(claims.until.saturating_sub(now));
-                    Ok(login.lets_in(&files, (&claims.user, &claims.groups), hash, valid_for))
-                }
-                Err(fault) => {
-                    tracing::info!("login {}: a token is refused: {}", config.name, fault.as_str());
-                    Err(login.fails(client, ""))
-                }
+        let turn = self.turn(client).await?;
+        let token: Arc<str> = token.into();
+        let check = |login: &Arc<LoginState>| {
+            let (login, token) = (Arc::clone(login), Arc::clone(&token));
+            move || login.check_token(&token, hash)
+        };
+        let busy = |Busy| LoginRefusal::Trouble("login-busy");
+        let mut checked = self.verifier.run(check(self)).await.map_err(busy)?;
+        let is_key_missing = matches!(checked, Err(TokenTrouble::NoKeys | TokenTrouble::Fault(TokenFault::Key)));
+        if is_key_missing && self.config.jwks.is_some() && self.issuer.fetch_again().await {
+            checked = self.verifier.run(check(self)).await.map_err(busy)?;
+        }
+        let reply = match checked {
+            Ok(found) => Ok(found),
+            Err(TokenTrouble::NoKeys) => Err(LoginRefusal::Trouble("login-keys")),
+            Err(TokenTrouble::Fault(fault)) => {
+                tracing::info!("login {}: a token is refused: {}", self.config.name, fault.as_str());
+                Err(self.fails(client, ""))
             }
         };
-        self.verifier.run(check).await.map_err(|Busy| LoginRefusal::Trouble("login-busy"))?
+        drop(turn);
+        reply
+    }
+
+    fn check_token(&self, token: &str, hash: CredentialHash) -> Result<(Arc<User>, Instant), TokenTrouble> {
+        if let Some(found) = self.recall(&hash) {
+            return Ok(found);
+        }
+        let files = Arc::clone(&self.files.read());
+        let KnownUsers::Issuer(keys) = &files.users else { return Err(TokenTrouble::NoKeys) };
+        let config = &self.config;
+        let rules = TokenRules {
+            issuer: config.issuer.clone(),
+            audience: config.audience.clone(),
+            user_claim: config.user_claim.clone(),
+            groups_claim: config.groups_claim.clone(),
+        };
+        let now = clock::wall().as_secs();
+        let claims = keys.check(token, &rules, now).map_err(TokenTrouble::Fault)?;
+        let valid_for = Duration::from_secs(claims.until.saturating_sub(now));
+        Ok(self.lets_in(&files, (&claims.user, &claims.groups), hash, valid_for))
     }
 
     async fn password_by_helper(
@@ -528,6 +579,14 @@ impl LoginState {
             None => pool.ask(line).await.map_err(refused),
         }
     }
+}
+
+/// Why a token lets nobody in.
+#[derive(Clone, Copy)]
+enum TokenTrouble {
+    /// The keys of the issuer are not there yet.
+    NoKeys,
+    Fault(TokenFault),
 }
 
 fn groups_of(answer: &Answer) -> Vec<String> {

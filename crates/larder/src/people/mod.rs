@@ -5,6 +5,8 @@
 mod certificate;
 mod connection;
 mod files;
+mod issuer;
+mod key_fetcher;
 mod login;
 mod turns;
 mod verifier;
@@ -17,10 +19,11 @@ use crate::config::{Config, Login};
 use crate::helper::Helpers;
 use files::UserFiles;
 use parking_lot::{Mutex, RwLock};
+use rustls::ClientConfig;
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use verifier::Verifier;
@@ -60,6 +63,8 @@ pub struct People {
     /// Counts for people.
     pub counts: Arc<LoginCounts>,
     verifier: Arc<Verifier>,
+    /// TLS towards issuers of tokens.
+    tls: OnceLock<Arc<ClientConfig>>,
     watcher: Mutex<Option<Watcher>>,
 }
 
@@ -82,11 +87,29 @@ impl People {
                 LoginState::new(Arc::clone(login), files, verifier, counts)
             };
             match UserFiles::read(login).and_then(state) {
-                Ok(state) => logins.push(Arc::new(state)),
+                Ok(state) => {
+                    self.keep_keys(&state);
+                    logins.push(Arc::new(state));
+                }
                 Err(trouble) => troubles.push(format!("{}: login {}: {trouble}", login.place, login.name)),
             }
         }
         if troubles.is_empty() { Ok(PreparedLogins(logins)) } else { Err(troubles.join("\n")) }
+    }
+
+    /// A login that takes the place of one with keys from the same URL does not wait for them to be fetched again.
+    fn keep_keys(&self, new: &LoginState) {
+        let Some(old) = self.login(&new.config().name).filter(|old| old.config().jwks == new.config().jwks) else {
+            return;
+        };
+        if let (Some(_), Some(keys)) = (&new.config().jwks, old.keys()) {
+            new.take_keys((*keys).clone());
+        }
+    }
+
+    /// Fetches keys of issuers with this TLS; a server says so before its first logins are in force.
+    pub fn fetch_with(&self, tls: Arc<ClientConfig>) {
+        let _ = self.tls.set(tls);
     }
 
     /// Has exactly these logins and the helpers of the configuration from now on. Nothing that was remembered counts any more.
@@ -94,7 +117,13 @@ impl People {
         self.helpers.have(&config.helpers)?;
         let new: HashMap<_, _> = prepared.0.into_iter().map(|login| (login.config().name.clone(), login)).collect();
         let watched: Vec<Arc<LoginState>> = new.values().map(Arc::clone).collect();
-        *self.logins.write() = new;
+        let old = std::mem::replace(&mut *self.logins.write(), new);
+        old.values().for_each(|login| login.issuer().end());
+        if let Some(tls) = self.tls.get() {
+            for login in &watched {
+                key_fetcher::begin(login, Arc::clone(tls), Arc::clone(&self.edition))?;
+            }
+        }
         self.edition.fetch_add(1, Ordering::Release);
         let old = std::mem::replace(&mut *self.watcher.lock(), watch(watched, Arc::clone(&self.edition))?);
         end_watcher(old);
@@ -114,6 +143,7 @@ impl People {
     /// Ends processes and threads.
     pub fn stop(&self) {
         end_watcher(self.watcher.lock().take());
+        self.logins.read().values().for_each(|login| login.issuer().end());
         self.helpers.stop();
     }
 }

@@ -76,13 +76,23 @@ impl Parser {
                 let message = format!("a login of {} needs `helper`", login.scheme.as_str());
                 self.problem(span.clone(), message, Some("name a [[helper]] of that kind".to_owned()));
             }
-            if !needs_helper && login.file.is_some() != login.helper.is_empty() {
+            let sources = [login.file.is_some(), !login.helper.is_empty(), login.jwks.is_some()];
+            if login.jwks.is_some() && login.scheme != LoginScheme::Bearer {
+                let message = "`jwks` is for a login of bearer".to_owned();
+                self.problem(span.clone(), message, Some("leave it out".to_owned()));
+            } else if !needs_helper && sources.iter().filter(|given| **given).count() != 1 {
                 let hint = match login.scheme {
                     LoginScheme::Digest => "write file = \"/etc/larder/digest\" (`htdigest FILE REALM USER` makes it)",
-                    LoginScheme::Bearer => "write file = \"/etc/larder/jwks.json\"",
+                    LoginScheme::Bearer => {
+                        "write jwks = \"https://ISSUER/jwks.json\", or file = \"/etc/larder/jwks.json\""
+                    }
                     _ => "write file = \"/etc/larder/users\" (`htpasswd -B FILE USER` makes it)",
                 };
-                let message = "a login needs either `file` or `helper`".to_owned();
+                let message = match login.scheme {
+                    LoginScheme::Bearer => "a login of bearer needs either `file` or `jwks`",
+                    _ => "a login needs either `file` or `helper`",
+                };
+                let message = message.to_owned();
                 self.problem(span.clone(), message, Some(hint.to_owned()));
             }
             if login.scheme == LoginScheme::Bearer {
@@ -91,7 +101,7 @@ impl Parser {
                     self.problem(span.clone(), message, Some("tokens of others would count too".to_owned()));
                 }
                 if !login.helper.is_empty() {
-                    let message = "tokens are checked by the keys in `file`, not by a helper".to_owned();
+                    let message = "tokens are checked by the keys in `file` or at `jwks`, not by a helper".to_owned();
                     self.problem(span, message, None);
                 }
             }

@@ -29,6 +29,7 @@ mod papers;
 mod parents;
 mod people;
 mod people_helpers;
+mod people_keys;
 mod portal;
 mod prefetch;
 mod process;
