@@ -1,14 +1,25 @@
-//! The fetches of an issuer's keys: when the next one is due, and who waits for it. `key_fetcher` has the thread that makes them.
+//! The keys of an issuer at a URL: how they are fetched, and who waits for that.
 
+use crate::lists::download::{self, Downloaded, Validators};
+use larder_people::token::Keys;
+use larder_wire::Url;
 use parking_lot::{Condvar, Mutex};
+use rustls::ClientConfig;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 /// The least time between two fetches, whatever asks for the second one.
 pub(super) const FETCH_EVERY: Duration = Duration::from_secs(60);
 
+/// How long one fetch may take.
+const FETCH_WITHIN: Duration = Duration::from_secs(20);
+
 /// How long a token with an unknown key waits for a fetch.
 const WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// A longer answer is not taken.
+const KEYS_BYTES_MAX: u64 = 1 << 20;
 
 /// The fetches of one login's keys.
 #[derive(Debug, Default)]
@@ -28,6 +39,16 @@ struct State {
     has_ended: bool,
     /// When the last fetch began.
     began: Option<Instant>,
+}
+
+/// The result of a fetch.
+pub(super) struct Fetched {
+    /// `None` where they are those that are there.
+    pub keys: Option<Keys>,
+    /// For the next fetch.
+    pub validators: Validators,
+    /// How long the keys are fresh, where their answer says so.
+    pub fresh_for: Option<Duration>,
 }
 
 impl Issuer {
@@ -57,7 +78,7 @@ impl Issuer {
     }
 
     /// Waits for the time of the next fetch; false where there is none.
-    pub(super) fn next(&self, pause: Duration) -> bool {
+    pub fn next(&self, pause: Duration) -> bool {
         let mut state = self.state.lock();
         if !state.is_asked && !state.has_ended && !pause.is_zero() {
             let is_due = |state: &mut State| !state.is_asked && !state.has_ended;
@@ -70,14 +91,29 @@ impl Issuer {
     }
 
     /// A fetch has ended.
-    pub(super) fn done(&self) {
+    pub fn done(&self) {
         self.state.lock().is_fetching = false;
         self.fetched.notify_waiters();
     }
+}
 
-    /// The last fetch is long ago.
-    #[cfg(test)]
-    pub(super) fn forget_the_last(&self) {
-        self.state.lock().began = crate::clock::instant().checked_sub(FETCH_EVERY);
+/// Fetches the keys once.
+pub(super) fn fetch(url: &Url, validators: &Validators, tls: &Arc<ClientConfig>) -> Result<Fetched, String> {
+    let mut text = Vec::new();
+    let fetched = download::fetch(FETCH_WITHIN, url, validators, tls, KEYS_BYTES_MAX, &mut text);
+    match fetched.map_err(|error| error.to_string())? {
+        Downloaded::NotModified => Ok(Fetched { keys: None, validators: validators.clone(), fresh_for: None }),
+        Downloaded::Content { validators, fresh_for, .. } => {
+            let text = std::str::from_utf8(&text).map_err(|_| "no text".to_owned())?;
+            Ok(Fetched { keys: Some(Keys::parse(text)?), validators, fresh_for })
+        }
+    }
+}
+
+#[cfg(test)]
+impl Issuer {
+    /// The last fetch is as long ago as it has to be for another one.
+    pub fn forget_last(&self) {
+        self.state.lock().began = None;
     }
 }

@@ -1,12 +1,11 @@
-//! The keys of an issuer that are fetched from a URL: a thread for each such login, which no request and no start waits for. Where a
-//! fetch fails the keys that are there count on.
+//! Fetches the keys of issuers: a thread for each login that has them from a URL, which no request and no start waits for. Where a fetch
+//! fails the keys that are there count on.
 
-use super::issuer::FETCH_EVERY;
+use super::issuer::{FETCH_EVERY, fetch};
 use super::login::LoginState;
 use crate::caught;
-use crate::lists::download::{self, Downloaded, Validators};
+use crate::lists::download::Validators;
 use larder_people::token::Keys;
-use larder_wire::Url;
 use rustls::ClientConfig;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -14,20 +13,6 @@ use std::time::Duration;
 
 /// The first pause after a fetch that failed before there were any keys: all tokens are refused until then.
 const FIRST_EVERY: Duration = Duration::from_secs(5);
-
-/// How long one fetch may take.
-const FETCH_WITHIN: Duration = Duration::from_secs(20);
-
-/// A longer answer is not taken.
-const KEYS_BYTES_MAX: u64 = 1 << 20;
-
-/// The result of a fetch.
-struct Fetched {
-    /// `None` where they are those that are there.
-    keys: Option<Keys>,
-    validators: Validators,
-    fresh_for: Option<Duration>,
-}
 
 /// Fetches the keys of a login for as long as it is in force. Keys that are there already, from before a reload, are fetched again all the same.
 pub(super) fn begin(login: &Arc<LoginState>, tls: Arc<ClientConfig>, edition: Arc<AtomicU64>) -> std::io::Result<()> {
@@ -73,18 +58,6 @@ fn take(login: &Weak<LoginState>, keys: Option<Keys>, edition: &AtomicU64) {
 
 fn has_keys(login: &Weak<LoginState>) -> bool {
     login.upgrade().is_some_and(|login| login.keys().is_some())
-}
-
-fn fetch(url: &Url, validators: &Validators, tls: &Arc<ClientConfig>) -> Result<Fetched, String> {
-    let mut text = Vec::new();
-    let fetched = download::fetch(FETCH_WITHIN, url, validators, tls, KEYS_BYTES_MAX, &mut text);
-    match fetched.map_err(|error| error.to_string())? {
-        Downloaded::NotModified => Ok(Fetched { keys: None, validators: validators.clone(), fresh_for: None }),
-        Downloaded::Content { validators, fresh_for, .. } => {
-            let text = std::str::from_utf8(&text).map_err(|_| "no text".to_owned())?;
-            Ok(Fetched { keys: Some(Keys::parse(text)?), validators, fresh_for })
-        }
-    }
 }
 
 #[cfg(test)]
@@ -135,7 +108,7 @@ mod tests {
         let (first, edition) = (login.keys().unwrap(), people.edition());
         assert!(!login.issuer().fetch_again().await, "the last fetch has just been");
         assert!(Arc::ptr_eq(&first, &login.keys().unwrap()));
-        login.issuer().forget_the_last();
+        login.issuer().forget_last();
         assert!(login.issuer().fetch_again().await);
         assert!(*first != *login.keys().unwrap() && people.edition() > edition);
         people.stop();
