@@ -5,6 +5,7 @@
 //! prefix must agree on the value, on its length and on the kind of the fault, however the bytes are cut.
 
 pub mod caching;
+pub mod h2;
 
 use larder_wire::body::{Decoder, Event};
 use larder_wire::framing::{self, Framing};
@@ -16,7 +17,7 @@ use larder_wire::{Fault, FaultKind, Fields, Method, RequestHead, ResponseHead, S
 pub type Check = (&'static str, fn(&[u8]));
 
 /// Every check of this file.
-pub const ALL: [Check; 10] = [
+pub const ALL: [Check; 12] = [
     ("request", request),
     ("response", response),
     ("body", body),
@@ -27,6 +28,8 @@ pub const ALL: [Check; 10] = [
     ("etag", caching::etag),
     ("range", caching::range),
     ("structured", caching::structured),
+    ("frames", h2::frames),
+    ("hpack", h2::hpack),
 ];
 
 /// Small enough for a fuzzer to reach, beside the defaults.
