@@ -72,7 +72,13 @@ pub(super) fn scripts(flags: &ScriptsFlags) -> u8 {
 fn show(flags: &ScriptsFlags, mut scripts: Scripts) -> u8 {
     if let Some(name) = &flags.name {
         let names: Vec<String> = scripts.applications.iter().map(|application| application.name.clone()).collect();
-        scripts.applications.retain(|application| application.name == *name || application.python == *name);
+        // A file of hooks may be called by its own name too.
+        let is_meant = |application: &OfApplication| {
+            application.name == *name
+                || application.python == *name
+                || application.name.strip_prefix("hooks:").is_some_and(|file| file == name)
+        };
+        scripts.applications.retain(is_meant);
         if scripts.applications.is_empty() {
             let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             diagnostics::say(format_args!("error: there is no application {}; there is {there}", Harmless(name)));

@@ -45,7 +45,7 @@ fn hook(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         return Ok(());
     };
     write!(f, "{hook} ({hook_script}:{hook_line}), {stage}: ")?;
-    let Some(did) = did else { return f.write_str("would be asked") };
+    let Some(did) = did else { return f.write_str("would be asked; all that is said here leaves its work out") };
     f.write_str(if did.is_empty() { "changes nothing" } else { did })?;
     if let Some(target) = asks_for {
         write!(f, ", asks for {target}")?;
