@@ -366,7 +366,7 @@ pub struct PeerFacts {
     /// The scheme of the connection: TLS or clear text. URLs of origin-form requests begin with it.
     pub scheme: Scheme,
     /// The host and port of the CONNECT inside which the connection was opened.
-    pub inside: Option<(Host, u16)>,
+    pub inside: Option<Box<(Host, u16)>>,
     /// The certificate that the client has shown to the listener.
     pub certificate: Option<Arc<ClientCertificate>>,
     /// The user who opened that tunnel, and the login of the connection for schemes that authenticate connections; empty for nearly all.

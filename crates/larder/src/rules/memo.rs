@@ -28,7 +28,7 @@ pub(super) struct FactsMemo {
     // Compared in any case.
     listener: Arc<Listener>,
     scheme: Scheme,
-    inside: Option<(Host, u16)>,
+    inside: Option<Box<(Host, u16)>>,
     /// The user who opened the tunnel.
     tunnel_user: Option<Arc<User>>,
     /// The certificate of the client.

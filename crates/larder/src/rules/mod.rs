@@ -117,7 +117,7 @@ fn judge_with(env: &Env, peer: &PeerFacts, request: &RequestHead, found: &FoundF
         mirror_hosts: &listener.in_force().mirroring.names,
         asker: listener.asker,
         own: &own,
-        inside: peer.inside.as_ref(),
+        inside: peer.inside.as_deref(),
         client: peer.address.ip(),
         certificate: peer.certificate.as_deref(),
         asks_for_other_certificates: listener.asks_for_other_certificates(),
