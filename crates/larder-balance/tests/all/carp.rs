@@ -82,7 +82,8 @@ fn squid(folder: &Path, parents: &[(&'static str, u32)]) -> Squid {
     }
     std::fs::write(folder.join("squid.conf"), text).unwrap();
     let mut program = Command::new("squid");
-    let child = program.args(["-N", "-f"]).arg(folder.join("squid.conf"));
+    // Names of its shared memory hang on the service name, which another Squid of this machine may have.
+    let child = program.args(["-N", "-n", &format!("carp{}", address.port()), "-f"]).arg(folder.join("squid.conf"));
     let child = child.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let squid = Squid { child, address };
     let end = Instant::now() + WITHIN;
