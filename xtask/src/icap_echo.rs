@@ -51,6 +51,8 @@ impl Echo {
     /// Starts it again where it was killed, as often as it takes: its port may be held for a while by connections that were open.
     pub fn start_again(self, lab: &mut Lab) -> Result<Echo, Trouble> {
         let began = Instant::now();
+        // The file of a process that was killed: c-icap takes it for one that runs.
+        std::fs::remove_file(lab.path().join("c-icap.pid")).ok();
         loop {
             match Echo::start_at(lab, self.port) {
                 Err(_) if began.elapsed() < AGAIN_WITHIN => std::thread::sleep(Duration::from_millis(200)),
