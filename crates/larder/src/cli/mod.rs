@@ -29,7 +29,7 @@ mod top;
 use crate::allocator;
 use crate::clock;
 use crate::config::places::{self, Here};
-use crate::config::{Config, DiskAdmission, Flag, Loaded, Report, foreign_hint, manual};
+use crate::config::{Config, DiskAdmission, Flag, Loaded, Report, ValueSource, foreign_hint, manual};
 use crate::diagnostics::{self, Diagnostics};
 use crate::doctor::{self, State};
 use crate::run::control::{Network, Way};
@@ -323,15 +323,27 @@ fn serve(flags: &Flags) -> u8 {
         Ok(loaded) => loaded,
         Err(status) => return status,
     };
-    let again = flags.clone();
-    let reread: Reread = Box::new(move || {
-        let loaded = again.read(Here::Looked).map_err(|report| report.to_string())?;
-        Ok(prepared(loaded, Notes::Silent))
-    });
+    let reread = rereading(flags, &loaded);
     let Loaded { config, sources, file } = prepared(loaded, Notes::Told);
     let plan = Plan { config, sources, reread: Some(reread) };
     allocator::fit(plan.config.memory_bytes);
     status(&serve::until_signal(plan, file.as_deref()).map(|()| 0).map_err(|error| explain(&*error)))
+}
+
+/// Reads the configuration again for a reload. The file that was found at the start has to be there, with settings if it had any: else a
+/// file that somebody is just about to write would take logins and rules away.
+fn rereading(flags: &Flags, loaded: &Loaded) -> Reread {
+    let again = Flags { config: loaded.file.clone().or_else(|| flags.config.clone()), ..flags.clone() };
+    let of_file = |loaded: &Loaded| loaded.sources.values().any(|source| matches!(source, ValueSource::Line(..)));
+    let had_settings = of_file(loaded);
+    Box::new(move || {
+        let loaded = again.read(Here::Looked).map_err(|report| report.to_string())?;
+        if let Some(file) = loaded.file.as_ref().filter(|_| had_settings && !of_file(&loaded)) {
+            let file = file.display();
+            return Err(format!("error: {file} has no setting any more; Larder without any needs a restart"));
+        }
+        Ok(prepared(loaded, Notes::Silent))
+    })
 }
 
 fn run(flags: RunFlags) -> u8 {

@@ -463,10 +463,16 @@ impl LoginState {
             move || login.check_token(&token, hash)
         };
         let busy = |Busy| LoginRefusal::Trouble("login-busy");
+        let keys = || self.config.jwks.as_ref().and_then(|_| self.keys());
+        let before = keys();
         let mut checked = self.verifier.run(check(self)).await.map_err(busy)?;
         let is_key_missing = matches!(checked, Err(TokenTrouble::NoKeys | TokenTrouble::Fault(TokenFault::Key)));
-        if is_key_missing && self.config.jwks.is_some() && self.issuer.fetch_again().await {
-            checked = self.verifier.run(check(self)).await.map_err(busy)?;
+        if is_key_missing && self.config.jwks.is_some() {
+            let is_fetched = self.issuer.fetch_again().await;
+            // They may also have come between the check and the question for them.
+            if is_fetched || keys().as_ref().map(Arc::as_ptr) != before.as_ref().map(Arc::as_ptr) {
+                checked = self.verifier.run(check(self)).await.map_err(busy)?;
+            }
         }
         let reply = match checked {
             Ok(found) => Ok(found),

@@ -187,7 +187,8 @@ fn squid(folder: &Path, larder: SocketAddr, question_port: u16, options: &str) -
         larder.port(),
     );
     std::fs::write(folder.join("squid.conf"), text).unwrap();
-    let child = program.args(["-N", "-f"]).arg(folder.join("squid.conf"));
+    // Names of its shared memory hang on the service name, which another Squid of this machine may have.
+    let child = program.args(["-N", "-n", &format!("test{}", port), "-f"]).arg(folder.join("squid.conf"));
     let child = child.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let squid = Squid { child, port };
     stand::wait_for("Squid", || TcpStream::connect(("127.0.0.1", port)).is_ok());

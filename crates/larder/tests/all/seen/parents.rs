@@ -261,7 +261,8 @@ pub fn squid(folder: &Path, more: &str) -> Option<Squid> {
          pinger_enable off\nshutdown_lifetime 0 seconds\n{more}"
     );
     std::fs::write(folder.join("squid.conf"), text).unwrap();
-    let child = program.args(["-N", "-f"]).arg(folder.join("squid.conf"));
+    // Names of its shared memory hang on the service name, which another Squid of this machine may have.
+    let child = program.args(["-N", "-n", &format!("test{}", address.port()), "-f"]).arg(folder.join("squid.conf"));
     let child = child.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let squid = Squid { child, address };
     stand::wait_for("Squid", || TcpStream::connect(address).is_ok());

@@ -96,6 +96,44 @@ fn a_larder_that_runs_is_steered_by_signals_and_by_command() {
     assert!(last.contains(" hit "), "the last lines are written before the end: {last}");
 }
 
+/// Without its logins and rules a proxy would be open: a file that was found at the start and is gone, or empty because somebody is about to write
+/// it, is no configuration.
+#[test]
+fn a_reload_takes_no_file_that_is_gone_or_empty() {
+    let (folder, origin) = (tempfile::tempdir().unwrap(), stand::origin());
+    let file = folder.path().join("larder.toml");
+    let text = settings(folder.path(), &folder.path().join("log")) + "[access]\nclients = [\"10.0.0.0/8\"]\n";
+    fs::write(&file, &text).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_larder"));
+    command.env("XDG_CONFIG_HOME", folder.path().join("none"));
+    let mut running = Running::of(command, folder.path());
+    let mut said = BufReader::new(running.child.stderr.take().unwrap());
+    let mut until = |wanted: &str| {
+        let mut line = String::new();
+        while !line.contains(wanted) {
+            line.clear();
+            assert!(said.read_line(&mut line).unwrap() > 0, "{wanted}");
+        }
+    };
+    let is_refused = || stand::get(running.proxy, &format!("http://{origin}/fresh")).starts_with("HTTP/1.1 403");
+    assert!(is_refused());
+    fs::remove_file(&file).unwrap();
+    running.signal("HUP");
+    until("the configuration is not taken, the last one holds");
+    until("larder.toml");
+    assert!(is_refused());
+    fs::write(&file, "# soon\n").unwrap();
+    running.signal("HUP");
+    until("has no setting any more");
+    assert!(is_refused());
+    fs::write(&file, text.replace("10.0.0.0/8", "127.0.0.0/8")).unwrap();
+    running.signal("HUP");
+    until("reloaded: changed access.clients");
+    assert!(!is_refused());
+    running.signal("TERM");
+    assert!(running.child.wait().unwrap().success());
+}
+
 /// A configuration for a server in this folder.
 fn settings(folder: &Path, log: &Path) -> String {
     format!(
