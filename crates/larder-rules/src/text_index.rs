@@ -66,6 +66,7 @@ impl Texts {
                 let (texts, rules): (Vec<String>, Vec<u16>) = self.regexes.into_iter().unzip();
                 let set = RegexSetBuilder::new(&texts)
                     .unicode(false)
+                    .dot_matches_new_line(true)
                     .size_limit(REGEX_SET_BYTES_MAX)
                     .dfa_size_limit(REGEX_STATES_BYTES_MAX)
                     .build();

@@ -275,7 +275,9 @@ pub(crate) const REGEX_BYTES_MAX: usize = 1 << 20;
 impl Pattern {
     /// `Err` says what is wrong with it.
     pub fn parse(text: &str) -> Result<Pattern, String> {
-        let built = RegexBuilder::new(text).unicode(false).size_limit(REGEX_BYTES_MAX).build();
+        // A path that was decoded may have a newline, which leads past no rule.
+        let mut builder = RegexBuilder::new(text);
+        let built = builder.unicode(false).dot_matches_new_line(true).size_limit(REGEX_BYTES_MAX).build();
         built.map(Pattern).map_err(|error| match error {
             regex::Error::CompiledTooBig(bytes) => format!("it needs more than {bytes} bytes"),
             other => other.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned(),
@@ -319,6 +321,12 @@ impl fmt::Display for Pattern {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_newline_is_any_letter() {
+        let pattern = Pattern::parse("^/secret/.*$").unwrap();
+        assert!(pattern.0.is_match(b"/secret/a\nb") && pattern.0.is_match(b"/secret/\n"));
+    }
 
     #[test]
     fn parameters_match_with_their_encodings_undone() {
