@@ -20,6 +20,33 @@ pub fn strip(fields: &mut Fields) {
     }
 }
 
+/// Forgets the fields of a request that its `Connection` names, before anybody looks at them: the origin will not get them ([`strip`]), so they
+/// must not make a variant or a key. Their names leave `Connection` too, or a field of that name which is set later would be stripped with
+/// them. Fields that the connection itself needs stay, and the login at this proxy.
+pub fn forget_named(fields: &mut Fields) {
+    if !fields.contains("Connection") {
+        return;
+    }
+    let named = named_by_connection(fields);
+    let is_needed = |name: &str| {
+        let mut needed = ["close", "Proxy-Authorization"].iter().chain(&PER_CONNECTION);
+        needed.any(|needed| needed.eq_ignore_ascii_case(name))
+    };
+    let is_forgotten = |name: &str| named.contains(name) && !is_needed(name);
+    let is_option = |member: &&[u8]| !std::str::from_utf8(member).is_ok_and(is_forgotten);
+    let members = fields.members("Connection").count();
+    let left: Vec<&[u8]> = fields.members("Connection").filter(is_option).collect();
+    if left.len() == members {
+        return;
+    }
+    let left = left.join(&b", "[..]);
+    fields.retain(|name, _| !is_forgotten(name));
+    match left.is_empty() {
+        true => drop(fields.remove("Connection")),
+        false => fields.set("Connection", left),
+    }
+}
+
 /// The protocols that a message offers or switches to: the `Upgrade` field, if `Connection` names it. Ask
 /// before [`strip`]. Other versions of HTTP and TLS are left out: past such a switch nobody could check the
 /// messages, and requests could be hidden from the rules of this proxy.
@@ -138,6 +165,38 @@ fn passes_through(protocol: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn named_fields_are_forgotten_and_cannot_take_later_ones_along() {
+        for (lines, left) in [
+            (&[("Connection", "X-User"), ("X-User", "eve"), ("Accept", "a")][..], "Accept: a\r\n"),
+            (&[("Connection", "close, x-user"), ("X-User", "eve")], "Connection: close\r\n"),
+            (
+                &[("Connection", "close"), ("Connection", "X-User, upgrade"), ("Upgrade", "a")],
+                "Connection: close, upgrade\r\nUpgrade: a\r\n",
+            ),
+            (
+                &[("Connection", "Host, Cookie, X-User"), ("Host", "a"), ("Cookie", "b")],
+                "Connection: Host, Cookie\r\nHost: a\r\nCookie: b\r\n",
+            ),
+            (
+                &[("Connection", "Proxy-Authorization, TE"), ("TE", "trailers")],
+                "Connection: Proxy-Authorization, TE\r\nTE: trailers\r\n",
+            ),
+            (&[("Connection", "keep-alive"), ("X-User", "ada")], "Connection: keep-alive\r\nX-User: ada\r\n"),
+            (&[("X-User", "ada")], "X-User: ada\r\n"),
+        ] {
+            let mut fields = Fields::new();
+            lines.iter().for_each(|(name, value)| fields.push(name, value));
+            forget_named(&mut fields);
+            let mut text = Vec::new();
+            fields.write_to(&mut text);
+            assert_eq!(String::from_utf8(text).unwrap(), left, "{lines:?}");
+            fields.push("X-User", "set later");
+            strip(&mut fields);
+            assert!(fields.contains("X-User"), "{lines:?}");
+        }
+    }
 
     #[test]
     fn a_switch_is_to_what_was_offered() {

@@ -3,7 +3,7 @@
 
 use crate::rules::{JudgeMemo, RefusalMemo};
 use larder_wire::parse::Parsed;
-use larder_wire::{Fault, RequestHead};
+use larder_wire::{Fault, RequestHead, hop};
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -66,9 +66,12 @@ impl HeadCache {
         let had = cached.head.is_some();
         Ok(match read(&mut cached.head)? {
             Parsed::Partial => Parsed::Partial,
-            Parsed::Complete { head, len } => {
+            Parsed::Complete { mut head, len } => {
                 // `read` took the earlier head: the fields are the same.
                 let is_repeated = had && cached.head.is_none();
+                if !is_repeated {
+                    hop::forget_named(&mut head.fields);
+                }
                 let named = |before: &RequestHead| before.fields.get("Host") == head.fields.get("Host");
                 let host_is_repeated = is_repeated || cached.head.as_deref().is_some_and(named);
                 let was_valid = std::mem::take(&mut cached.memo_is_valid);
