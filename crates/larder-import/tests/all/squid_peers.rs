@@ -96,18 +96,7 @@ fn lines_that_say_more_than_larder_does_are_named() {
 #[test]
 fn nothing_goes_past_parents_that_could_not_be_translated() {
     use crate::judged::Judge;
-    let request = |host: &str| crate::judged::Request {
-        client: "10.0.0.1".parse().unwrap(),
-        method: "GET",
-        scheme: "http",
-        host: host.to_owned(),
-        port: 80,
-        path: "/".to_owned(),
-        fields: Vec::new(),
-        minute: 0,
-        listener: "0.0.0.0:3128".parse().unwrap(),
-        user: None,
-    };
+    let request = |host: &str| request("10.0.0.1", "GET", host);
     let all = imported("cache_peer p.test parent 3128 0 tls\nnever_direct allow all\n");
     assert!(!Judge::of(&all).allows(&request("a.test")), "{}", all.toml);
     assert!(all.toml.contains("LOOK AT THESE LINES"), "{}", all.toml);
@@ -116,6 +105,21 @@ fn nothing_goes_past_parents_that_could_not_be_translated() {
     assert!(!judge.allows(&request("www.corp.test")) && judge.allows(&request("a.test")), "{}", some.toml);
     let usable = imported("cache_peer p.test parent 3128 0\nnever_direct allow all\n");
     assert!(Judge::of(&usable).allows(&request("a.test")), "{}", usable.toml);
+}
+
+fn request(client: &str, method: &'static str, host: &str) -> crate::judged::Request {
+    crate::judged::Request {
+        client: client.parse().unwrap(),
+        method,
+        scheme: "http",
+        host: host.to_owned(),
+        port: 80,
+        path: "/".to_owned(),
+        fields: Vec::new(),
+        minute: 0,
+        listener: "0.0.0.0:3128".parse().unwrap(),
+        user: None,
+    }
 }
 
 /// Which ways each request has left, as the rules of the configuration say it.
@@ -129,19 +133,7 @@ fn lines_with_acls_become_rules_about_parents() {
     let imported = imported(text);
     let judge = crate::judged::Judge::of(&imported);
     let ways = |client: &str, method: &'static str, host: &str| {
-        let request = crate::judged::Request {
-            client: client.parse().unwrap(),
-            method,
-            scheme: "http",
-            host: host.to_owned(),
-            port: 80,
-            path: "/".to_owned(),
-            fields: Vec::new(),
-            minute: 0,
-            listener: "0.0.0.0:3128".parse().unwrap(),
-            user: None,
-        };
-        let mut words = judge.effects(&request);
+        let mut words = judge.effects(&request(client, method, host));
         words.retain(|word| word.contains("parent"));
         words.sort();
         words.join("; ")

@@ -79,12 +79,12 @@ impl Listen {
 /// reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Forwarding {
-    /// It is.
+    /// The listener forwards requests for any host.
     On,
-    /// It is not.
+    /// The listener serves its sites alone.
     #[default]
     Off,
-    /// It is, as long as no site is configured.
+    /// The listener forwards as long as no site is configured.
     WithoutSites,
 }
 

@@ -50,7 +50,8 @@ impl Fetch {
             && url.scheme == Scheme::Http
             && !url.host.is_local()
             && !config.forward_parents.is_direct(&url.host)
-            && self.ask.credential().is_none()
+            // They know nothing but the URL.
+            && self.ask.is_by_url_alone()
             && !self.ask.key_is_without_signature()
     }
 

@@ -25,6 +25,14 @@ pub struct Line<'a> {
     pub not_stored: bool,
 }
 
+impl<'a> Line<'a> {
+    /// A line that says no more.
+    fn of((method, target): (&'a str, &'a str), status: u16, bytes: u64) -> Line<'a> {
+        let (method, target) = (method.into(), target.into());
+        Line { client: None, user: None, method, target, host: None, status, bytes, not_stored: false }
+    }
+}
+
 /// Reads a line; `None` when it is in none of the formats.
 pub fn parse(line: &str) -> Option<Line<'_>> {
     match line.as_bytes().first()? {
@@ -44,16 +52,7 @@ fn squid(line: &str) -> Option<Line<'_>> {
     let (method, target) = (words.next()?, words.next()?);
     let status = status.parse().ok()?;
     let user = words.next().and_then(user);
-    Some(Line {
-        client,
-        user,
-        method: method.into(),
-        target: target.into(),
-        host: None,
-        status,
-        bytes,
-        not_stored: false,
-    })
+    Some(Line { client, user, ..Line::of((method, target), status, bytes) })
 }
 
 /// A name, where there is one.
@@ -73,16 +72,7 @@ fn combined(line: &str) -> Option<Line<'_>> {
     let bytes = numbers.next()?.parse().unwrap_or(0);
     let (method, rest) = request.split_once(' ')?;
     let target = rest.rsplit_once(' ').map_or(rest, |(target, _)| target);
-    Some(Line {
-        client,
-        user,
-        method: method.into(),
-        target: target.into(),
-        host: None,
-        status,
-        bytes,
-        not_stored: false,
-    })
+    Some(Line { client, user, ..Line::of((method, target), status, bytes) })
 }
 
 /// The text before the next quotation mark that is not escaped.

@@ -99,6 +99,14 @@ impl Ask {
         }
     }
 
+    /// Whether the answer follows from the URL and the client's own fields: no rule, hook or helper adds to the key, or changes what the origin
+    /// is told.
+    pub fn is_by_url_alone(&self) -> bool {
+        let mut start = Vec::new();
+        self.begin_key(&mut start);
+        start.is_empty() && !self.has_changed_fields()
+    }
+
     /// The credential for which the answer is stored, where a store rule says so.
     pub fn credential(&self) -> Option<&Credential> {
         self.by_rule.as_ref()?.credential.as_ref()

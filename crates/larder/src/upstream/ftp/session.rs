@@ -46,9 +46,14 @@ impl Login {
         Ok(Login { user: user.to_owned(), password: password.to_owned() })
     }
 
-    /// `Cache-Control` for that which only this login may see. For all else no age is named, so the heuristic of the store counts.
-    fn cache_control(&self) -> &'static str {
-        if self.user == ANONYMOUS { "" } else { "Cache-Control: private\r\n" }
+    fn is_anonymous(&self) -> bool {
+        self.user == ANONYMOUS
+    }
+
+    /// The fields that say for whom an answer is: paths begin in the folder of the login, so each has other files under one URL. No age is
+    /// named, so the heuristic of the store counts.
+    fn for_whom(&self) -> &'static str {
+        if self.is_anonymous() { "Vary: Authorization\r\n" } else { "Cache-Control: private\r\n" }
     }
 }
 
@@ -134,10 +139,8 @@ impl Session {
         }
         let listing = self.list().await?;
         let page = listing.page(path);
-        let fields = match self.login.cache_control() {
-            "" => format!("{}Cache-Control: max-age=60\r\n", listing::FIELDS),
-            private => format!("{}{private}", listing::FIELDS),
-        };
+        let age = if self.login.is_anonymous() { "Cache-Control: max-age=60\r\n" } else { "" };
+        let fields = format!("{}{age}{}", listing::FIELDS, self.login.for_whom());
         // The folder in which this login began may not be found again, so its connection ends here.
         let head = AnswerHead { status: "200 OK", fields: &fields, length: None, afterwards: Afterwards::Close };
         Ok(answer.whole(&head, page.as_bytes()).await)
@@ -174,7 +177,7 @@ impl Session {
             Err(refusal) if refusal.is_absent() => return self.absent(path, refusal, answer).await,
             Err(refusal) => return Err(refusal),
         };
-        let mut fields = format!("Content-Type: {}\r\n{}", media_type(&path.name), self.login.cache_control());
+        let mut fields = format!("Content-Type: {}\r\n{}", media_type(&path.name), self.login.for_whom());
         if let Some(changed) = facts.changed {
             fields.push_str(&dated("Last-Modified", changed));
         }

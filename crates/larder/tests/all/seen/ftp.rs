@@ -53,6 +53,8 @@ fn file(user: &str, name: &str) -> Option<(Vec<u8>, usize)> {
         "pub/plain.txt" => (b"Hello, pear!".to_vec(), None),
         "pub/numbers.bin" | "pub/unsized.bin" => (numbered(100_000), None),
         "pub/broken.bin" | "pub/unsized-broken.bin" => (numbered(50_000), Some(70_000)),
+        // The folder in which a login begins has files of its own.
+        "of-login.txt" => (format!("for {user}").into_bytes(), None),
         "private.txt" if user == "joe" => (b"for joe".to_vec(), None),
         _ => return None,
     };
@@ -199,6 +201,12 @@ fn one_user_s_file_is_for_nobody_else() {
     assert!(!wrong.contains("for joe") && !wrong.contains("plum"), "{wrong}");
     let again = with(proxy, &format!("GET {url}"), "Authorization: Basic am9lOnBlYXI=\r\n");
     assert!(stand::body(&again) == "for joe" && again.contains("fwd="), "{again}");
+    // Nor is the file of those who don't log in for those who do.
+    let url = ftp.url("/of-login.txt");
+    assert_eq!(stand::body(&stand::get(proxy, &url)), "for anonymous");
+    let joe = with(proxy, &format!("GET {url}"), "Authorization: Basic am9lOnBlYXI=\r\n");
+    assert_eq!(stand::body(&joe), "for joe", "{joe}");
+    assert!(stand::get(proxy, &url).contains("larder; hit"));
 }
 
 #[test]

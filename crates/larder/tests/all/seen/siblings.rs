@@ -172,7 +172,9 @@ fn what_is_for_one_client_alone_or_wanted_anew_is_asked_of_no_sibling() {
     let folder = tempfile::tempdir().unwrap();
     let text = sibling.table("sibling", "beside")
         + &format!("[[parent]]\nname = \"above\"\nurl = \"http://{}\"\n", parent.http)
-        + "[forward]\nparents = [\"above\"]\ndirect = [\"near.example\"]\n[neighbours]\nfrom = [\"127.0.0.1\"]\n";
+        + "[forward]\nparents = [\"above\"]\ndirect = [\"near.example\"]\n[neighbours]\nfrom = [\"127.0.0.1\"]\n"
+        + "[[rule]]\nwhen = { path = \"/key/**\" }\ndo = { key = \"{client}\" }\n"
+        + "[[rule]]\nwhen = { path = \"/told/**\" }\ndo = { set = \"X-Api-Key: secret\" }\n";
     let server = stand::server(folder.path(), &text);
     let proxy = server.addresses()[0];
     let ask = |method: &str, path: &str, fields: &str| {
@@ -195,6 +197,10 @@ fn what_is_for_one_client_alone_or_wanted_anew_is_asked_of_no_sibling() {
     {
         let answer = ask(method, &number.to_string(), fields);
         assert!(answer.starts_with("HTTP/1.1 200") && !answer.contains("by sibling"), "{method} {fields}: {answer}");
+    }
+    // What rules keep apart, or tell the origin, a sibling knows nothing of: it is asked by the URL.
+    for path in ["key/a", "told/a"] {
+        assert!(ask("GET", path, "").ends_with("by parent"), "{path}");
     }
     assert_eq!((sibling.questions(), sibling.heads().len()), (0, 0));
     // The test itself would find such a question.
