@@ -7,16 +7,17 @@ use std::process::Command;
 /// Writes a page in place of the last one of that name, with the date below its title.
 pub fn publish(root: &Path, name: &str, page: &str) -> Result<(), Trouble> {
     let date = shell::ask(Command::new("date").arg("+%F"))?;
-    let file = root.join("docs/results").join(format!("{name}.md"));
-    std::fs::write(&file, dated(page, date.trim())).map_err(|error| format!("writing {}: {error}", file.display()))?;
-    println!("written to {}", file.display());
-    Ok(())
+    write(root, &format!("{name}.md"), &dated(page, date.trim()))
 }
 
 /// Writes the picture that a page of that name shows.
 pub fn publish_picture(root: &Path, name: &str, svg: &str) -> Result<(), Trouble> {
-    let file = root.join("docs/results").join(format!("{name}.svg"));
-    std::fs::write(&file, svg).map_err(|error| format!("writing {}: {error}", file.display()))?;
+    write(root, &format!("{name}.svg"), svg)
+}
+
+fn write(root: &Path, name: &str, text: &str) -> Result<(), Trouble> {
+    let file = root.join("docs/results").join(name);
+    std::fs::write(&file, text).map_err(|error| format!("writing {}: {error}", file.display()))?;
     println!("written to {}", file.display());
     Ok(())
 }

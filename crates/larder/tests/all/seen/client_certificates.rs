@@ -184,10 +184,7 @@ static ANSWERS: AtomicU64 = AtomicU64::new(0);
 fn serve(stream: &TcpStream) -> Option<()> {
     let mut lines = BufReader::new(stream);
     loop {
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            lines.read_line(&mut head).ok().filter(|&read| read > 0)?;
-        }
+        let head = stand::read_head(&mut lines)?;
         let number = ANSWERS.fetch_add(1, Ordering::SeqCst);
         let user = head
             .lines()

@@ -2,7 +2,7 @@
 
 use super::stand;
 use larder::run::control::{self, Client, Network, Way};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,10 +13,7 @@ static ANSWERS: AtomicU64 = AtomicU64::new(0);
 fn serve(stream: &TcpStream) -> Option<()> {
     let mut lines = BufReader::new(stream);
     loop {
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            lines.read_line(&mut head).ok().filter(|&read| read > 0)?;
-        }
+        let head = stand::read_head(&mut lines)?;
         let number = ANSWERS.fetch_add(1, Ordering::SeqCst);
         let lower = head.to_lowercase();
         let who = lower.lines().find_map(|line| line.strip_prefix("authorization: bearer "));

@@ -90,10 +90,7 @@ fn serve(stream: &TcpStream) -> Option<()> {
     static SIGNATURES: AtomicU64 = AtomicU64::new(0);
     let mut lines = BufReader::new(stream);
     loop {
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            lines.read_line(&mut head).ok().filter(|&read| read > 0)?;
-        }
+        let head = stand::read_head(&mut lines)?;
         let path = head.split(' ').nth(1)?;
         let who = match path {
             _ if path.starts_with("/common/") => "all",

@@ -2,7 +2,7 @@
 
 use super::reload::base;
 use super::stand;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 
@@ -49,10 +49,7 @@ impl Origin {
 fn serve(stream: &TcpStream, answer: impl Fn(&str) -> String) -> Option<()> {
     let mut lines = BufReader::new(stream);
     loop {
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            lines.read_line(&mut head).ok().filter(|&read| read > 0)?;
-        }
+        let head = stand::read_head(&mut lines)?;
         (&*stream).write_all(answer(&head).as_bytes()).ok()?;
     }
 }

@@ -3,7 +3,7 @@
 use super::hooks_forward::tls_origin;
 use super::stand;
 use larder_wire::date::{Stamp, format_date};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -53,10 +53,7 @@ impl Parent {
 fn pass_on(stream: &TcpStream, noted: &Mutex<Vec<String>>, (to, wants_login): (SocketAddr, bool)) -> Option<()> {
     let mut lines = BufReader::new(stream);
     loop {
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            lines.read_line(&mut head).ok().filter(|&read| read > 0)?;
-        }
+        let head = stand::read_head(&mut lines)?;
         noted.lock().unwrap().push(head.clone());
         if wants_login && !head.contains(LOGIN) {
             let refusal =

@@ -5,7 +5,7 @@ use super::parents::{dated, squid};
 use super::stand;
 use larder_wire::htcp::{self, Envelope};
 use larder_wire::icp::{self, Message, Opcode};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -97,10 +97,7 @@ fn answer_questions(socket: &UdpSocket, says: Says, counted: &AtomicUsize) -> Op
 fn serve(stream: &TcpStream, noted: &Mutex<Vec<String>>, (name, status): (&str, &str)) -> Option<()> {
     let mut lines = BufReader::new(stream);
     loop {
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            lines.read_line(&mut head).ok().filter(|&read| read > 0)?;
-        }
+        let head = stand::read_head(&mut lines)?;
         noted.lock().unwrap().push(head);
         let text = format!("by {name}");
         let length = text.len();

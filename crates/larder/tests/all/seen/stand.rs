@@ -32,6 +32,15 @@ pub fn read_request(lines: &mut impl BufRead) -> Option<String> {
     Some(first)
 }
 
+/// Reads the head of a request, as it came.
+pub fn read_head(lines: &mut impl BufRead) -> Option<String> {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        lines.read_line(&mut head).ok().filter(|&read| read > 0)?;
+    }
+    Some(head)
+}
+
 /// [`origin_that`] at this address.
 pub fn origin_at(address: SocketAddr, serve: fn(&TcpStream) -> Option<()>) -> SocketAddr {
     let listener = TcpListener::bind(address).unwrap();
