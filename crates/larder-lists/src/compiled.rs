@@ -323,6 +323,11 @@ impl Compiled {
         self.find(subject).is_some()
     }
 
+    /// Whether it has URLs or expressions: then the spelling of a path counts.
+    pub fn asks_path(&self) -> bool {
+        self.sides.iter().any(|side| side.urls.entries > 0 || side.machine.is_some())
+    }
+
     /// The entry that covers the subject, where no exception takes it out.
     pub fn find(&self, subject: Subject<'_>) -> Option<Found> {
         if let (Some(filters), Subject::Url { scheme, host, path }) = (&self.sides[0].filters, subject) {

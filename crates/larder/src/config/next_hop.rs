@@ -85,7 +85,7 @@ impl NextHops {
         })
     }
 
-    /// They in words.
+    /// The names of the parents, and `direct` for the origin.
     pub fn words(&self, config: &Config) -> Vec<String> {
         let name = |hop: &NextHop| match hop {
             NextHop::Parent(place) => config.parents.get(usize::from(*place)).map(|parent| parent.name.clone()),

@@ -65,6 +65,11 @@ impl ListSet {
         self.find(name).is_some_and(|list| list.covers(subject))
     }
 
+    /// Whether a list has entries for which the path of a URL counts.
+    pub fn asks_path(&self, name: &str) -> bool {
+        self.find(name).is_some_and(|list| list.compiled.asks_path())
+    }
+
     /// The list and its entry that covers the subject, in words: looked up again, for the few who ask why.
     pub fn cite(&self, name: &str, subject: Subject<'_>) -> Option<String> {
         let list = self.find(name)?;

@@ -621,6 +621,11 @@ impl<'a> Facts<'a> {
         self.scene.lists.is_some_and(|lists| lists.covers(name, subject))
     }
 
+    /// Whether the path of the URL counts for the list of this name.
+    pub(super) fn list_asks_path(&self, name: &str) -> bool {
+        self.scene.lists.is_some_and(|lists| lists.asks_path(name))
+    }
+
     /// The list of this name and its entry that covers the URL, in words.
     pub(super) fn cite_list(&self, name: &str, subject: Subject<'_>) -> Option<String> {
         self.scene.lists?.cite(name, subject)

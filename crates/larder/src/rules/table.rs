@@ -17,7 +17,7 @@ use larder_rules::rate::{RateBy, client_key};
 use larder_rules::rule::{FieldChanges, RuleNote};
 use larder_rules::template::{Placeholder, Template};
 use larder_rules::{Matched, Rule, Slots, Stop, Verdict};
-use larder_wire::reading::Reading;
+use larder_wire::reading::{self, Reading};
 use larder_wire::{Fields, Host, Method, Scheme, Url};
 use std::borrow::Cow;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -43,6 +43,8 @@ struct Subject<'f, 'a> {
     required: OnceCell<Arc<User>>,
     /// Why a user is not known whom a text or a rule has asked for. It ends the judgement.
     refused: RefCell<Option<Refused>>,
+    /// A list could not be asked.
+    unlisted: Cell<Option<Stop>>,
 }
 
 /// The word of answers by rules, for the log and `Cache-Status`.
@@ -109,6 +111,25 @@ fn stopped(stop: Stop) -> Page {
     }
 }
 
+/// A query without its encodings.
+fn unescaped(query: &str) -> String {
+    let digit = |byte: Option<&u8>| char::from(*byte?).to_digit(16);
+    let (bytes, mut out, mut at) = (query.as_bytes(), Vec::with_capacity(query.len()), 0);
+    while let Some(byte) = bytes.get(at) {
+        match (byte, digit(bytes.get(at + 1)), digit(bytes.get(at + 2))) {
+            (b'%', Some(high), Some(low)) => {
+                out.push(u8::try_from(high * 16 + low).unwrap_or(b'%'));
+                at += 3;
+            }
+            _ => {
+                out.push(*byte);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
 /// A rule's text does not become what it should be: that is the operator's mistake, and no reason to go on without the rule.
 fn wrong(rule: &Rule, what: &str) -> Page {
     Page::new(
@@ -132,12 +153,28 @@ impl<'f, 'a> Subject<'f, 'a> {
             user: OnceCell::new(),
             required: OnceCell::new(),
             refused: RefCell::default(),
+            unlisted: Cell::new(None),
         }
     }
 
     /// The rules that hold.
     fn matched(&self, table: &RuleTable) -> Result<Matched, Refused> {
-        table.table.judge(self).map_err(|stop| self.refused(stop))
+        let matched = table.table.judge(self).map_err(|stop| self.refused(stop))?;
+        match self.unlisted.take() {
+            Some(stop) => Err(self.refused(stop)),
+            None => Ok(matched),
+        }
+    }
+
+    /// Path and query without the encodings that readers undo; `None` where there are none. `Err`: readers disagree about the path.
+    fn target_as_read(&self) -> Result<Option<String>, Stop> {
+        let Some(target) = self.target else { return Ok(None) };
+        let (path, query) = target.split_at(target.find('?').unwrap_or(target.len()));
+        if reading::is_plain(path) && !query.contains('%') {
+            return Ok(None);
+        }
+        let path = larder_rules::Facts::path(self)?.unwrap_or_default();
+        Ok(Some(String::from_utf8_lossy(path).into_owned() + &unescaped(query)))
     }
 
     /// The destinations that are closed to the request: those of rules that deny them, and hold but for the address.
@@ -214,9 +251,17 @@ impl<'f, 'a> Subject<'f, 'a> {
     fn of_lists(&self) -> larder_lists::Subject<'f> {
         let host = self.host.as_str();
         match self.target {
-            Some(path) => larder_lists::Subject::Url { scheme: self.scheme.as_str(), host, path },
+            Some(path) => self.url_of_lists(path),
             None => larder_lists::Subject::Host(host),
         }
+    }
+
+    /// The question about the URL of this host with another path and query.
+    fn url_of_lists<'s>(&self, path: &'s str) -> larder_lists::Subject<'s>
+    where
+        'f: 's,
+    {
+        larder_lists::Subject::Url { scheme: self.scheme.as_str(), host: self.host.as_str(), path }
     }
 
     /// The page, with the user whom a rule has asked for.
@@ -640,8 +685,21 @@ impl larder_rules::Facts for Subject<'_, '_> {
         self.target?.split_once('?').map(|(_, query)| query)
     }
 
+    /// Asked by the spelling of the client, and by that of a reader who undoes all that anybody undoes.
     fn in_list(&self, name: &str) -> bool {
-        self.facts.in_list(name, self.of_lists())
+        if !self.facts.list_asks_path(name) {
+            return self.facts.in_list(name, self.of_lists());
+        }
+        match self.target_as_read() {
+            Ok(read) => {
+                let is_covered = |target: &str| self.facts.in_list(name, self.url_of_lists(target));
+                self.facts.in_list(name, self.of_lists()) || read.as_deref().is_some_and(is_covered)
+            }
+            Err(stop) => {
+                self.unlisted.set(Some(stop));
+                false
+            }
+        }
     }
 
     // Countries dock here; a configuration has no such matcher until then.

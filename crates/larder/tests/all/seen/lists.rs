@@ -96,6 +96,48 @@ fn lists_are_shown_and_asked() {
     assert!(metrics["larder_list_age_seconds{list=\"nets\"}"] < 600.0);
 }
 
+/// A URL that an origin may read as a listed one is a listed one, and one that origins read differently is refused.
+#[test]
+fn no_spelling_of_a_path_leads_past_a_list() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("urls"), "127.0.0.1/ads/\n").unwrap();
+    fs::create_dir(folder.path().join("guard")).unwrap();
+    fs::write(folder.path().join("guard/expressions"), "casino|poker\n").unwrap();
+    let source = |name: &str| folder.path().join(name).display().to_string();
+    let rules = format!(
+        "[[list]]\nname = \"urls\"\nsource = {:?}\nformat = \"urls\"\n[[list]]\nname = \"guard\"\nsource = {:?}\nformat = \"squidguard\"\n\
+         [[rule]]\nwhen = {{ list = [\"urls\", \"guard\"] }}\ndo = {{ deny = true }}\n",
+        source("urls"),
+        source("guard")
+    );
+    let (server, origin) = (stand::server(&folder.path().join("store"), &rules), stand::origin());
+    let status = |target: &str| {
+        let answer = stand::get(server.addresses()[0], &format!("http://{origin}{target}"));
+        answer.get(9..12).unwrap_or_default().to_owned()
+    };
+    for denied in [
+        "/ads/x",
+        "/ads%2fx",
+        "/%2fads/x",
+        "/%61ds/x",
+        "/%2561ds/x",
+        "/ads\\x",
+        "/ads;a=1/x",
+        "/casino",
+        "/%63asino",
+        "/x?q=%63asino",
+        "/x?q=casino",
+    ] {
+        assert_eq!(status(denied), "403", "{denied}");
+    }
+    for unclear in ["/b/..%2fads/x", "/b%2f../ads/x", "/ads/..%2fx"] {
+        assert_eq!(status(unclear), "400", "{unclear}");
+    }
+    for other in ["/fresh", "/fresh?a=%20b", "/adserver", "/x%20y"] {
+        assert!(!["400", "403"].contains(&&*status(other)), "{other}");
+    }
+}
+
 #[test]
 fn a_look_is_asked_for_and_its_failure_is_told() {
     let stage = Stage::new();

@@ -195,7 +195,7 @@ fn what_is_for_one_client_alone_or_wanted_anew_is_asked_of_no_sibling() {
         let answer = ask(method, &number.to_string(), fields);
         assert!(answer.starts_with("HTTP/1.1 200") && !answer.contains("by sibling"), "{method} {fields}: {answer}");
     }
-    // What rules keep apart, or tell the origin, a sibling knows nothing of: it is asked by the URL.
+    // A sibling is asked by the URL alone: it knows nothing of keys and fields that rules make.
     for path in ["key/a", "told/a"] {
         assert!(ask("GET", path, "").ends_with("by parent"), "{path}");
     }
