@@ -55,6 +55,8 @@ pub struct Journal {
     shown: Mutex<Vec<(Trouble, u64)>>,
     /// By object, the last second since 1970 in which an origin said that somebody's copy is still right.
     validated: Mutex<HashMap<u64, u64>>,
+    /// Seconds that a request of this process has waited for the head of its reply, at most.
+    longest_wait_s: AtomicU64,
 }
 
 /// An answer of an origin as it is told to another machine: the transaction, the answer, a time, the object. In JSON it is an
@@ -155,7 +157,21 @@ impl Journal {
             known_until_us: AtomicU64::new(u64::MAX),
             shown: Mutex::default(),
             validated: Mutex::default(),
+            longest_wait_s: AtomicU64::new(0),
         }
+    }
+
+    /// A request waited so many seconds for the head of its reply.
+    pub fn waited(&self, seconds: u64) {
+        if seconds > self.longest_wait_s() {
+            self.longest_wait_s.fetch_max(seconds, Ordering::Relaxed);
+        }
+    }
+
+    /// Seconds that a request of this process has waited for the head of its reply, at most: no answer that came has taken
+    /// its origin longer, whatever that one's think time is. Of an answer that nobody awaited to its end, it says nothing.
+    pub fn longest_wait_s(&self) -> u64 {
+        self.longest_wait_s.load(Ordering::Relaxed)
     }
 
     /// That of one process of several: its workers have these numbers.

@@ -752,7 +752,7 @@ impl Job {
             purged: self.purged,
             now: unix,
             expected: bench.settings.expected.or_else(|| self.wish.refused(bench.law)),
-            delay_s_max: bench.settings.delay_s_max,
+            delay_s_max: bench.settings.delay_s_max.max(bench.journal.longest_wait_s()),
         }
     }
 
@@ -762,6 +762,7 @@ impl Job {
             _ => Method::Get,
         };
         let framing = framing::of_response(head, &method).map_err(|fault| fault.to_string())?;
+        desk.journal.waited(desk.clock.unix.saturating_sub(self.asked));
         let case = self.case(&desk.bench(), turns, desk.clock.unix);
         let mut judge = Judge::head(&case, head);
         self.retrial = desk.journal.is_linked().then(|| Retrial::of(head, turns, desk.clock.unix));

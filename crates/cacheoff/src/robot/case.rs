@@ -66,7 +66,7 @@ pub struct Case<'a> {
     pub now: u64,
     /// The status that the cache must give by itself, if it must.
     pub expected: Option<u16>,
-    /// Seconds that an origin may take: think time and link.
+    /// Seconds that an origin may take: think time and link, and more where one was seen to take more.
     pub delay_s_max: u64,
 }
 

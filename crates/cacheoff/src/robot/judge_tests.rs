@@ -47,6 +47,10 @@ struct Told {
     status: u16,
     echo: Option<Xact>,
     made_ago: u64,
+    /// Seconds that `Age` says more.
+    aged: u64,
+    /// Seconds that another request has waited.
+    waited: u64,
     fault: Option<Fault>,
     body: u64,
     aborts: bool,
@@ -59,6 +63,8 @@ const HIT: Told = Told {
     status: 200,
     echo: Some(OTHER),
     made_ago: 0,
+    aged: 0,
+    waited: 0,
     fault: None,
     body: SIZE,
     aborts: false,
@@ -74,6 +80,7 @@ impl Told {
         let facts = law.facts(&name);
         let wish = Wish { kind: self.kind, ..Wish::of(name, facts, self.repeat) };
         let journal = Journal::new(Seal::random(), 0, false);
+        journal.waited(self.waited);
         let case = Case {
             law,
             wish: &wish,
@@ -87,7 +94,7 @@ impl Told {
             purged: self.purged_ago.map(|ago| NOW - ago),
             now: NOW,
             expected: None,
-            delay_s_max: 1,
+            delay_s_max: journal.longest_wait_s().max(1),
         };
         let version = law.version(&name, &facts, NOW - self.made_ago);
         let head = self.head(law, &journal.seal, facts.seed, &version);
@@ -113,7 +120,7 @@ impl Told {
         let made = NOW - self.made_ago;
         let mut head = format!(
             "HTTP/1.1 {} X\r\nAge: {}\r\nContent-Type: {}\r\nCache-Control: {}",
-            self.status, self.made_ago, content.media, content.cache_control
+            self.status, self.made_ago + self.aged, content.media, content.cache_control
         )
         .into_bytes();
         for (name, unix) in [("Date", made), ("Expires", version.expires), ("Last-Modified", version.modified)] {
@@ -224,5 +231,17 @@ fn a_purge_is_done_or_had_nothing_to_do() {
     ] {
         let told = Told { kind: Kindred::Purge, status, echo, body: 4, ..HIT };
         assert_eq!(told.judged(&law), expected, "{status} {echo:?}");
+    }
+}
+
+/// A cache may add to `Age` what the origin took to answer (RFC 9111 section 4.2.3): Squid does.
+#[test]
+fn an_age_may_have_the_time_that_an_origin_took() {
+    let law = law(changing(), "public");
+    for (aged, waited, expected) in
+        [(3, 0, None), (4, 0, Some(Trouble::WrongAge)), (9, 7, None), (10, 7, Some(Trouble::WrongAge))]
+    {
+        let answer = Told { made_ago: 5, aged, waited, ..HIT };
+        assert_eq!(answer.judged(&law), expected, "{aged} s more where a request waited {waited} s");
     }
 }
