@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 pub type ClientKey = [u8; 8];
 
 /// Checks of one client at once, however often it may fail.
-const TURNS_MAX: u32 = 32;
+pub const TURNS_MAX: u32 = 32;
 
 /// The table of clients with failed logins.
 #[derive(Debug)]
@@ -61,13 +61,14 @@ impl Attempts {
         self.paid_at.get(client).map_or(Duration::ZERO, |paid_at| paid_at.saturating_duration_since(now))
     }
 
-    /// Begins a check, if the client may still fail that often; [`Attempts::end`] has to follow.
-    pub fn begin(&mut self, client: &ClientKey, now: Instant) -> Begin {
+    /// Begins a check, if the client may still fail that often and has fewer than `turns_max` under way (one is always permitted);
+    /// [`Attempts::end`] has to follow.
+    pub fn begin(&mut self, client: &ClientKey, turns_max: u32, now: Instant) -> Begin {
         if let Some(wait) = self.wait(client, now) {
             return Begin::Wait(wait);
         }
         let failed = self.debt(client, now).as_nanos().div_ceil(self.period.as_nanos().max(1));
-        let permitted = self.burst.saturating_sub(u32::try_from(failed).unwrap_or(u32::MAX)).clamp(1, TURNS_MAX);
+        let permitted = self.burst.saturating_sub(u32::try_from(failed).unwrap_or(u32::MAX)).min(turns_max).max(1);
         match self.turns.get_mut(client) {
             Some(turns) if *turns >= permitted => return Begin::Full,
             Some(turns) => *turns += 1,
@@ -143,20 +144,23 @@ mod tests {
     #[test]
     fn no_more_begin_at_once_than_may_fail() {
         let (mut attempts, now) = (Attempts::new(3, Duration::from_secs(10), 100), Instant::now());
-        let begun: Vec<Begin> = (0..4).map(|_| attempts.begin(&ONE, now)).collect();
+        let begun: Vec<Begin> = (0..4).map(|_| attempts.begin(&ONE, TURNS_MAX, now)).collect();
         assert_eq!(begun, [Begin::Turn, Begin::Turn, Begin::Turn, Begin::Full]);
-        assert_eq!(attempts.begin(&OTHER, now), Begin::Turn);
+        assert_eq!(attempts.begin(&OTHER, TURNS_MAX, now), Begin::Turn);
         // One was right: another one begins. One has failed: none does.
         attempts.end(&ONE);
-        assert_eq!(attempts.begin(&ONE, now), Begin::Turn);
+        assert_eq!(attempts.begin(&ONE, TURNS_MAX, now), Begin::Turn);
         attempts.failed(&ONE, now);
         attempts.end(&ONE);
-        assert_eq!(attempts.begin(&ONE, now), Begin::Full);
+        assert_eq!(attempts.begin(&ONE, TURNS_MAX, now), Begin::Full);
         for _ in 0..2 {
             attempts.failed(&ONE, now);
             attempts.end(&ONE);
         }
-        assert_eq!(attempts.begin(&ONE, now), Begin::Wait(Duration::from_secs(10)));
+        assert_eq!(attempts.begin(&ONE, TURNS_MAX, now), Begin::Wait(Duration::from_secs(10)));
+        attempts.end(&OTHER);
+        let two: Vec<Begin> = (0..2).map(|_| attempts.begin(&OTHER, 1, now)).collect();
+        assert_eq!(two, [Begin::Turn, Begin::Full], "fewer than may fail");
         attempts.end(&OTHER);
         assert!(attempts.turns.is_empty(), "nothing is kept of checks that have ended");
     }

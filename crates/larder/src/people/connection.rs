@@ -5,11 +5,14 @@ use super::turns::Turn;
 use crate::helper::Conversation;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The login of a connection.
 #[derive(Debug, Default)]
 pub struct ConnectionLogin {
     handshake: Mutex<State>,
+    /// Steps of handshakes that wait, or have waited, for a further one.
+    steps: AtomicU64,
     tunnel_user: Option<Arc<User>>,
 }
 
@@ -19,7 +22,7 @@ enum State {
     #[default]
     Open,
     /// A process of the helper of this login waits for the next token.
-    Handshake(Arc<str>, Conversation, Turn),
+    Handshake(Arc<str>, Conversation, Turn, u64),
     /// The user counts for all further requests, as long as nothing new is known of people.
     Done(Arc<User>, u64),
 }
@@ -47,13 +50,26 @@ impl ConnectionLogin {
     pub(super) fn take_conversation(&self, login: &str) -> Option<(Conversation, Turn)> {
         let mut state = self.handshake.lock();
         match std::mem::take(&mut *state) {
-            State::Handshake(of, conversation, turn) if &*of == login => Some((conversation, turn)),
+            State::Handshake(of, conversation, turn, _) if &*of == login => Some((conversation, turn)),
             _ => None,
         }
     }
 
-    pub(super) fn continues(&self, login: &Arc<str>, conversation: Conversation, turn: Turn) {
-        *self.handshake.lock() = State::Handshake(Arc::clone(login), conversation, turn);
+    /// The handshake waits for the client's next token. The number is that of this step.
+    pub(super) fn continues(&self, login: &Arc<str>, conversation: Conversation, turn: Turn) -> u64 {
+        let number = self.steps.fetch_add(1, Ordering::Relaxed);
+        *self.handshake.lock() = State::Handshake(Arc::clone(login), conversation, turn, number);
+        number
+    }
+
+    /// Ends the handshake if it still waits after this step.
+    pub(super) fn leaves(&self, number: u64) -> bool {
+        let mut state = self.handshake.lock();
+        let waits = matches!(&*state, State::Handshake(_, _, _, of) if *of == number);
+        if waits {
+            *state = State::Open;
+        }
+        waits
     }
 
     pub(super) fn done(&self, user: Arc<User>, edition: u64) {

@@ -12,7 +12,7 @@ use crate::config::{Login, LoginScheme};
 use crate::helper::{HelperTrouble, Helpers};
 use aws_lc_rs::hmac;
 use larder_people::answer::{Answer, Outcome};
-use larder_people::attempts::Attempts;
+use larder_people::attempts::{Attempts, TURNS_MAX};
 use larder_people::authorization::{Authorization, Basic};
 use larder_people::digest::{self, Algorithm, CountState, Counts, Ha1, NonceState, Nonces, Response};
 use larder_people::line;
@@ -22,8 +22,8 @@ use larder_rules::rate::client_key;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// Credentials of one login that are remembered.
@@ -399,8 +399,8 @@ impl LoginQuestion {
 
 impl LoginState {
     /// A turn for a check.
-    async fn turn(&self, client: IpAddr) -> Result<Turn, LoginRefusal> {
-        self.turns.begin(client_key(client)).await.map_err(|none| match none {
+    async fn turn(&self, client: IpAddr, turns_max: u32) -> Result<Turn, LoginRefusal> {
+        self.turns.begin(client_key(client), turns_max).await.map_err(|none| match none {
             NoTurn::Limited(wait) => self.limited(wait),
             NoTurn::Busy => LoginRefusal::Trouble("login-busy"),
         })
@@ -433,7 +433,7 @@ impl LoginState {
 
     /// The check counts where it is made: whether its client still waits for it is nothing to the limit.
     async fn password(self: &Arc<Self>, client: IpAddr, basic: Basic, hash: CredentialHash) -> LoginReply {
-        let (login, turn) = (Arc::clone(self), self.turn(client).await?);
+        let (login, turn) = (Arc::clone(self), self.turn(client, TURNS_MAX).await?);
         let check = move || {
             let _turn = turn;
             // Another request of the page may have had the same one checked meanwhile.
@@ -456,7 +456,7 @@ impl LoginState {
     /// A token with a key that is not known is checked again once the issuer's keys were fetched, where they come from a URL. It counts as
     /// failed only then.
     async fn token(self: &Arc<Self>, client: IpAddr, token: String, hash: CredentialHash) -> LoginReply {
-        let turn = self.turn(client).await?;
+        let turn = self.turn(client, TURNS_MAX).await?;
         let token: Arc<str> = token.into();
         let check = |login: &Arc<LoginState>| {
             let (login, token) = (Arc::clone(login), Arc::clone(&token));
@@ -511,7 +511,7 @@ impl LoginState {
         client: IpAddr,
         (basic, hash): (Basic, CredentialHash),
     ) -> LoginReply {
-        let _turn = self.turn(client).await?;
+        let _turn = self.turn(client, TURNS_MAX).await?;
         if let Some(found) = self.recall(&hash) {
             return Ok(found);
         }
@@ -531,7 +531,7 @@ impl LoginState {
         (method, response): (&str, &Response),
     ) -> LoginReply {
         let Some(line) = line::digest(&response.user, &response.realm) else { return Err(self.fails(client, "")) };
-        let _turn = self.turn(client).await?;
+        let _turn = self.turn(client, TURNS_MAX).await?;
         let answer = self.ask(helpers, line).await?;
         let ha1 = answer.get("ha1").and_then(Ha1::parse).filter(|_| answer.result == Outcome::Ok);
         let ha1 = ha1.filter(|(algorithm, _)| *algorithm == response.algorithm).map(|(_, ha1)| ha1);
@@ -553,17 +553,23 @@ impl LoginState {
         (token, connection): (&str, &Arc<ConnectionLogin>),
         edition: u64,
     ) -> LoginReply {
+        let pool = helpers.find(&self.config.helper).ok_or(LoginRefusal::Trouble("helper-gone"))?;
         let (conversation, turn) = match connection.take_conversation(&self.name) {
             Some((conversation, turn)) => (Some(conversation), turn),
-            None => (None, self.turn(client).await?),
+            // A handshake has a process for itself, so that one client gets half of them.
+            None => {
+                (None, self.turn(client, u32::try_from(pool.config().children_max / 2).unwrap_or(TURNS_MAX)).await?)
+            }
         };
         let Some(line) = line::handshake(conversation.is_none(), token) else { return Err(self.fails(client, "")) };
-        let pool = helpers.find(&self.config.helper).ok_or(LoginRefusal::Trouble("helper-gone"))?;
         let asked = pool.converse(line, conversation).await;
         let (answer, conversation) = asked.map_err(|trouble| LoginRefusal::Trouble(trouble.as_str()))?;
         match (answer.result, conversation, answer.get("user")) {
             (Outcome::Continues, Some(conversation), _) => {
-                connection.continues(&self.name, conversation, turn);
+                let number = connection.continues(&self.name, conversation, turn);
+                let (login, connection) = (Arc::clone(self), Arc::downgrade(connection));
+                let patience = pool.config().timeout;
+                tokio::spawn(async move { login.end_unfinished(client, &connection, number, patience).await });
                 Err(LoginRefusal::Continues(answer.get("token").unwrap_or_default().to_owned()))
             }
             (Outcome::Ok, _, Some(name)) => {
@@ -574,6 +580,20 @@ impl LoginState {
                 Ok((user, clock::instant() + self.config.ttl))
             }
             _ => Err(self.fails(client, "")),
+        }
+    }
+
+    /// Ends a handshake whose client says nothing more within `patience`. It counts as failed; one whose connection has ended does not.
+    async fn end_unfinished(
+        &self,
+        client: IpAddr,
+        connection: &Weak<ConnectionLogin>,
+        number: u64,
+        patience: Duration,
+    ) {
+        tokio::time::sleep(patience).await;
+        if connection.upgrade().is_some_and(|connection| connection.leaves(number)) {
+            self.fails(client, "");
         }
     }
 

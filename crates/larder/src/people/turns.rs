@@ -49,13 +49,13 @@ impl Turns {
         self.attempts.lock().failed(client, clock::instant());
     }
 
-    /// A turn for a check. A client that has as many as it may still fail waits until one of them has ended.
-    pub async fn begin(self: &Arc<Self>, client: ClientKey) -> Result<Turn, NoTurn> {
+    /// A turn for a check. A client that has as many as it may still fail, or as these, waits until one of them has ended.
+    pub async fn begin(self: &Arc<Self>, client: ClientKey, turns_max: u32) -> Result<Turn, NoTurn> {
         let turn = async {
             loop {
                 let mut ended = std::pin::pin!(self.ended.notified());
                 ended.as_mut().enable();
-                let begin = self.attempts.lock().begin(&client, clock::instant());
+                let begin = self.attempts.lock().begin(&client, turns_max, clock::instant());
                 match begin {
                     Begin::Turn => return Ok(Turn { turns: Arc::clone(self), client }),
                     Begin::Wait(wait) => return Err(NoTurn::Limited(wait)),

@@ -1,7 +1,7 @@
 //! Helpers that decide about requests: rewriters, keys, access rules, and logins by Squid's own programs.
 
 use super::stand;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
@@ -153,6 +153,18 @@ fn squid_s_programs_log_in_and_permit() {
     assert_eq!(status(&ask("Ym9iOnNlY3JldA==")), "403", "bob is not in the table");
 }
 
+/// Asks with a token of NTLM, or without one; gives the head of the answer.
+fn ask_with_token(stream: &TcpStream, origin: SocketAddr, token: &str) -> String {
+    let field = if token.is_empty() { String::new() } else { format!("Proxy-Authorization: NTLM {token}\r\n") };
+    let mut writer = stream;
+    writer.write_all(format!("GET http://{origin}/ntlm HTTP/1.1\r\nHost: {origin}\r\n{field}\r\n").as_bytes()).unwrap();
+    let mut lines = BufReader::new(stream);
+    let head = stand::read_head(&mut lines).unwrap();
+    let length = head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+    lines.read_exact(&mut vec![0; length.unwrap_or(0)]).unwrap();
+    head
+}
+
 /// A handshake of NTLM with Squid's `ntlm_fake_auth`: three messages on one connection, which then has its user.
 #[test]
 fn a_handshake_logs_a_connection_in() {
@@ -176,21 +188,7 @@ fn a_handshake_logs_a_connection_in() {
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         stream
     };
-    let ask = |stream: &TcpStream, token: &str| {
-        let field = if token.is_empty() { String::new() } else { format!("Proxy-Authorization: NTLM {token}\r\n") };
-        let mut writer = stream;
-        writer
-            .write_all(format!("GET http://{origin}/ntlm HTTP/1.1\r\nHost: {origin}\r\n{field}\r\n").as_bytes())
-            .unwrap();
-        let mut lines = BufReader::new(stream);
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            assert!(lines.read_line(&mut head).unwrap() > 0, "{head}");
-        }
-        let length = head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
-        lines.read_exact(&mut vec![0; length.unwrap_or(0)]).unwrap();
-        head
-    };
+    let ask = |stream: &TcpStream, token: &str| ask_with_token(stream, origin, token);
     // `NTLMSSP`, the third message, user `ada` of the domain `OFFICE`.
     let third = "TlRMTVNTUAADAAAAAAAAAEAAAAAAAAAAQAAAAAYABgBAAAAAAwADAEYAAAAAAAAASQAAAAAAAABJAAAAAgAAAE9GRklDRWFkYQ==";
     let first = "TlRMTVNTUAABAAAAB7IIAAAAAAAAAAAAAAAAAAAAAAA=";
@@ -209,6 +207,33 @@ fn a_handshake_logs_a_connection_in() {
     server.stop();
     let log = std::fs::read_to_string(&log).unwrap().to_lowercase();
     assert_eq!(log.lines().filter(|line| line.ends_with("ada 200")).count(), 2, "{log}");
+}
+
+/// A client that begins handshakes and leaves them has half of the helper's processes at most, and such a handshake counts as failed.
+#[test]
+fn unfinished_handshakes_leave_processes_to_others() {
+    let (folder, origin) = (tempfile::tempdir().unwrap(), stand::origin_that(serve));
+    let script = "while read -r step token; do case $step in YR) echo 'TT go-on';; *) echo 'AF ada';; esac; done";
+    let settings = helper("ntlm", script, "children = 2\ntimeout = \"3s\"")
+        + "[[login]]\nname = \"office\"\nscheme = \"ntlm\"\nhelper = \"h\"\n[access]\nlogin = \"office\"\n";
+    let server = stand::server(folder.path(), &settings);
+    let proxy = server.addresses()[0];
+    let said = |from: [u8; 4], tokens: &[&str]| {
+        let stream = stand::connect_from(from, proxy);
+        let answers: Vec<String> =
+            tokens.iter().map(|token| status(&ask_with_token(&stream, origin, token)).to_owned()).collect();
+        (stream, answers.join(" "))
+    };
+    let (held, first) = said([127, 0, 0, 1], &["Zmlyc3Q="]);
+    assert_eq!(first, "407");
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| said([127, 0, 0, 1], &["Zmlyc3Q=", "c2Vjb25k"]).1);
+        assert_eq!(said([127, 0, 0, 2], &["Zmlyc3Q=", "c2Vjb25k"]).1, "407 200", "another client");
+        assert_eq!(second.join().unwrap(), "407 200", "the next of the client, after the first was left");
+    });
+    drop(held);
+    let metrics = stand::ask(server.admin().unwrap(), "/metrics");
+    assert!(metrics.contains("larder_logins_total{result=\"wrong\"} 1\n"), "{metrics}");
 }
 
 /// squidGuard, unmodified: without channels it blocks its list; asked with channels it answers `ERR` without the channel for each line, a

@@ -4,7 +4,6 @@
 use super::reload::{Steered, base};
 use super::stand;
 use larder_wire::reading::Reading;
-use socket2::{Domain, Socket, Type};
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -26,12 +25,7 @@ struct Client(BufReader<TcpStream>);
 
 impl Client {
     fn of(address: [u8; 4], to: SocketAddr) -> Client {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
-        socket.connect(&to.into()).unwrap();
-        let stream = TcpStream::from(socket);
-        stream.set_read_timeout(Some(stand::WITHIN)).unwrap();
-        Client(BufReader::new(stream))
+        Client(BufReader::new(stand::connect_from(address, to)))
     }
 
     fn ask(&mut self, target: &str) -> String {

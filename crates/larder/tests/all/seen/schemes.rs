@@ -8,7 +8,6 @@ use larder_wire::Host;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConnection, StreamOwned};
-use socket2::{Domain, Socket, Type};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -29,15 +28,6 @@ fn tells_scheme(stream: &TcpStream) -> Option<()> {
             format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: {}\r\n\r\n{scheme}", scheme.len());
         (&*stream).write_all(head.as_bytes()).ok()?;
     }
-}
-
-fn connect(from: [u8; 4], to: SocketAddr) -> TcpStream {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::from((from, 0)).into()).unwrap();
-    socket.connect(&to.into()).unwrap();
-    let stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(stand::WITHIN)).unwrap();
-    stream
 }
 
 /// TLS on top of a connection, with this one root.
@@ -103,8 +93,8 @@ fn a_client_does_not_choose_the_scheme_of_a_site() {
     );
     let server = stand::server(folder.path(), &text);
     let [clear, tls] = server.addresses()[..] else { panic!("two listeners") };
-    let mut clear = connect(HERE, clear);
-    let mut secure = secured(connect(HERE, tls), root, "www.example").unwrap();
+    let mut clear = stand::connect_from(HERE, clear);
+    let mut secure = secured(stand::connect_from(HERE, tls), root, "www.example").unwrap();
     // Thrice: what was judged before is not judged again.
     for round in 0..3 {
         let hit = if round > 0 { " hit" } else { "" };
@@ -120,7 +110,7 @@ fn a_client_does_not_choose_the_scheme_of_a_site() {
 
 /// A CONNECT, up to the answer that says that the tunnel stands.
 pub(super) fn tunnel(from: [u8; 4], proxy: SocketAddr, authority: &str) -> TcpStream {
-    let mut stream = connect(from, proxy);
+    let mut stream = stand::connect_from(from, proxy);
     stream.write_all(format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n").as_bytes()).unwrap();
     let mut head = [0; b"HTTP/1.1 200 Connection established\r\n\r\n".len()];
     stream.read_exact(&mut head).unwrap();

@@ -2,6 +2,7 @@
 
 use larder::config::{Config, Loaded};
 use larder::server::Server;
+use socket2::{Domain, Socket, Type};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -102,6 +103,16 @@ pub fn exchange(to: SocketAddr, request: &str) -> String {
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// A connection from this address.
+pub fn connect_from(from: [u8; 4], to: SocketAddr) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((from, 0)).into()).unwrap();
+    socket.connect(&to.into()).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(WITHIN)).unwrap();
+    stream
 }
 
 /// A GET through the proxy.
