@@ -104,8 +104,8 @@ pub(super) fn judge(facts: &mut Facts<'_>) -> Verdict {
             "Check that no origin or proxy setting points back at this cache.",
         ));
     }
-    if let Some(verdict) = judge_max_forwards(facts) {
-        return verdict;
+    if *facts.method() == Method::Options && facts.is_asterisk() {
+        return Verdict::Answer(options());
     }
     if let Some(fault) = facts.url_fault() {
         return Verdict::Answer(Page::new(
@@ -191,7 +191,7 @@ fn judge_allowed(facts: &mut Facts<'_>, mut allowed: AllowedRoute, mut by_table:
         // A purge names a stored response, whichever listener stored it, so `check_route` does not apply.
         Some(true) => Ok(Verdict::Purge as fn(Ask) -> Verdict),
         Some(false) => Err(Verdict::Answer(denied("purge", "This client may not purge."))),
-        None => check_route(facts, &allowed).map(|()| Verdict::Allow as fn(Ask) -> Verdict),
+        None => check_route(facts, &allowed).map(|()| goes_no_further(facts).unwrap_or(Verdict::Allow)),
     };
     if let Some(by_table) = &mut by_table {
         by_table.reroute(&mut allowed.route);
@@ -432,17 +432,20 @@ fn loops(facts: &Facts<'_>) -> bool {
     })
 }
 
-/// Answers TRACE and OPTIONS with `Max-Forwards: 0`: they may be forwarded no further (RFC 9110 section 7.6.2).
-fn judge_max_forwards(facts: &Facts<'_>) -> Option<Verdict> {
-    let last = || facts.text("Max-Forwards") == Some("0");
+/// The answer to an allowed TRACE or OPTIONS with `Max-Forwards: 0`, which may be forwarded no further (RFC 9110 section 7.6.2).
+fn goes_no_further(facts: &Facts<'_>) -> Option<fn(Ask) -> Verdict> {
+    let is_last = || facts.text("Max-Forwards") == Some("0");
     match facts.method() {
-        Method::Trace if last() => Some(Verdict::Echo),
-        Method::Options if facts.is_asterisk() || last() => {
-            let page = Page::new(200, "options", "These methods are understood here.", "Ask for a URL to learn more.");
-            Some(Verdict::Answer(page.with("Allow", "GET, HEAD, POST, PUT, DELETE, OPTIONS, TRACE, PATCH, CONNECT")))
-        }
+        Method::Trace if is_last() => Some(|_| Verdict::Echo),
+        Method::Options if is_last() => Some(|_| Verdict::Answer(options())),
         _ => None,
     }
+}
+
+/// The cache's own answer to OPTIONS, for everybody: it says nothing about any URL.
+fn options() -> Page {
+    let page = Page::new(200, "options", "These methods are understood here.", "Ask for a URL to learn more.");
+    page.with("Allow", "GET, HEAD, POST, PUT, DELETE, OPTIONS, TRACE, PATCH, CONNECT")
 }
 
 /// A rule of tests: a request with `X-Test-Group` is for clients of that group.
