@@ -10,12 +10,16 @@ use larder_rules::template::Template;
 use larder_rules::values::{FieldTest, ListenerPattern, MediaPattern, Pattern, PortRange, QueryPattern, may_change};
 use larder_rules::week::{Window, Zone};
 use larder_rules::{HostPattern, NamePattern, Networks, PathPattern, Table, When, network};
+use larder_wire::credential::is_credential;
 use larder_wire::{Method, Scheme};
 use std::fmt::Write;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Stands for a value that may be a credential.
+const HIDDEN: &str = "(hidden)";
 
 /// One `[[rule]]`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -129,7 +133,7 @@ pub struct RuleDo {
 }
 
 impl RuleSettings {
-    /// The lines of its table, as TOML.
+    /// The lines of its table, as TOML, for people: values of fields that may be credentials are hidden.
     pub fn lines(&self) -> String {
         let mut out = String::new();
         for setting in RULE.iter().filter(|setting| !setting.is_equal(self, &RuleSettings::default())) {
@@ -139,10 +143,25 @@ impl RuleSettings {
             let _ = writeln!(out, "when = {}", inline(&self.when));
         }
         let done = RULE_DO.iter().filter(|setting| !setting.is_equal(&self.does, &RuleDo::default()));
-        let done: Vec<String> =
-            done.map(|setting| format!("{} = {}", setting.key(), setting.show(&self.does))).collect();
+        let shown = self.does.without_credentials();
+        let done: Vec<String> = done.map(|setting| format!("{} = {}", setting.key(), setting.show(&shown))).collect();
         let _ = writeln!(out, "do = {{ {} }}", done.join(", "));
         out
+    }
+}
+
+impl RuleDo {
+    /// It with `(hidden)` in place of the values of fields that may be credentials.
+    fn without_credentials(&self) -> RuleDo {
+        let mut shown = self.clone();
+        for lines in [&mut shown.set, &mut shown.add, &mut shown.answer_set, &mut shown.answer_add] {
+            for line in lines {
+                if let Some((name, _)) = line.split_once(':').filter(|(name, _)| is_credential(name.trim())) {
+                    *line = format!("{name}: {HIDDEN}");
+                }
+            }
+        }
+        shown
     }
 }
 
@@ -152,9 +171,15 @@ fn inline(when: &When) -> String {
     let said = RULE_WHEN.iter().filter(|setting| !setting.is_equal(when, &When::default()));
     let mut parts: Vec<String> = said.map(|setting| format!("{} = {}", setting.key(), setting.show(when))).collect();
     if !when.fields.is_empty() {
-        let tests =
-            |tests: &[FieldTest]| tests.iter().map(|test| quoted(&test.to_string())).collect::<Vec<_>>().join(", ");
-        let fields = when.fields.iter().map(|(name, of)| format!("{} = [{}]", quoted(name), tests(of)));
+        let shown = |name: &str, test: &FieldTest| match test {
+            FieldTest::Present => test.to_string(),
+            _ if is_credential(name) => HIDDEN.to_owned(),
+            _ => test.to_string(),
+        };
+        let fields = when.fields.iter().map(|(name, of)| {
+            let tests: Vec<String> = of.iter().map(|test| quoted(&shown(name, test))).collect();
+            format!("{} = [{}]", quoted(name), tests.join(", "))
+        });
         parts.push(format!("field = {{ {} }}", fields.collect::<Vec<_>>().join(", ")));
     }
     for (name, nested) in [("not", &when.not), ("any", &when.any)].into_iter().filter(|(_, nested)| !nested.is_empty())
@@ -430,3 +455,20 @@ pub static RULE_DO: &[Setting<RuleDo>] = &[
     .about("The class of the request under overload ([overload.md](overload.md)). Where requests wait for their origin, `high` comes first, then `normal`, then `low`; and while they wait for too long, or the worker is behind, `low` is answered 503 with `Retry-After`. An answer out of memory is never refused."),
     text!("rule.do.mark", mark, "text").about("A word for the field `mark` of the log and for `larder explain`."),
 ];
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Loaded;
+
+    #[test]
+    fn values_of_credentials_are_hidden() {
+        let text = "[[rule]]\nwhen = { field = { X-Api-Key = \"s3cret\", X-Office = \"north\" } }\n\
+                    do = { set = [\"Authorization: Bearer s3cret\", \"X-Floor: 2\"], add = \"Cookie: a=s3cret\", answer_set = \"Set-Cookie: s3cret\" }\n";
+        let loaded = Loaded::parse("test", text, &[]).unwrap_or_else(|report| panic!("{report}"));
+        let shown = loaded.config.rules[0].lines();
+        assert!(!shown.contains("s3cret"), "{shown}");
+        for part in ["X-Floor: 2", "north", "Authorization: (hidden)", "\"(hidden)\"", "Set-Cookie: (hidden)"] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+    }
+}

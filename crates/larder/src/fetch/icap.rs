@@ -10,6 +10,7 @@ use crate::record::IcapDid;
 use crate::rules::Ask;
 use crate::upstream::{BodySource, UpstreamFault, UpstreamFaultKind};
 use larder_cache::policy::Storable;
+use larder_wire::credential::is_credential;
 use larder_wire::{Method, RequestHead, ResponseHead};
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -58,13 +59,18 @@ pub fn fault_of(icap: &Icap, trouble: &str) -> UpstreamFault {
     UpstreamFault::new(UpstreamFaultKind::Icap, format!("icap service {}: {trouble}", icap.name))
 }
 
-/// A request as services see it, which was judged so.
+/// A request as services see it, which was judged so. Credentials that rules and hooks give an origin are none of the client's, and
+/// no matter of a service.
 pub fn request_for_service(request: &RequestHead, ask: &Ask) -> RequestHead {
     let authorization = match ask.consumes_authorization() {
         true => AuthorizationFor::Larder,
         false => AuthorizationFor::Origin,
     };
-    icap::request_for_service(request, authorization)
+    let mut seen = icap::request_for_service(request, authorization);
+    for name in ask.names_set().filter(|name| is_credential(name)) {
+        seen.fields.remove(name);
+    }
+    seen
 }
 
 /// The body of an answer that a service looked at, for the one who takes it.

@@ -22,6 +22,21 @@ fn a_service_is_asked_once_and_hits_cost_nothing() {
     assert_eq!((stage.counted("unchanged"), stage.counted("failed")), (1, 0));
 }
 
+/// A credential that a rule gives the origin is the operator's: the origin gets it, and no service.
+#[test]
+fn credentials_of_rules_are_no_matter_of_a_service() {
+    for stage in ["respmod-store", "respmod-send"] {
+        let service = Service::start(Does::UnchangedAfterPreview);
+        let rule = "set = [\"X-Api-Key: s3cret\", \"X-Office: north\"]";
+        let rules = format!("[[rule]]\nwhen = {{ path = \"/**\" }}\ndo = {{ {rule} }}\n");
+        let stage = Stage::with(&[(&service.url(), &format!("stage = \"{stage}\"\n"))], &rules);
+        assert_eq!(stage.get("/100").status, 200);
+        assert!(stage.origin.last().to_lowercase().contains("x-api-key: s3cret"), "{}", stage.origin.last());
+        let seen = service.asked("RESPMOD").remove(0).http.to_lowercase();
+        assert!(seen.contains("x-office: north") && !seen.contains("s3cret"), "{seen}");
+    }
+}
+
 #[test]
 fn bodies_pass_as_the_service_gives_them() {
     for does in [Does::Upper, Does::UpperLate, Does::UnchangedAfterAll] {
