@@ -5,9 +5,11 @@
 
 use crate::shell::{self, Trouble};
 use crate::tally::Tally;
+use crate::test_program::{self, TestProgram};
 use crate::{attack, browser, causes, conformance, model, same_bytes, tidy, tools};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::time::Instant;
 
 /// The parts to leave out.
@@ -25,13 +27,13 @@ pub const LINTS: [&str; 7] = ["clippy", "--workspace", "--all-targets", "--quiet
 pub fn run(args: &Args) -> Result<(), Trouble> {
     let root = shell::workspace()?;
     let mut book = Book::new();
-    book.step("format", || simple(cargo(&root, &["fmt", "--all", "--check"])));
-    book.step("lints", || simple(cargo(&root, &LINTS)));
+    book.step("format", || simple(shell::cargo(&root, &["fmt", "--all", "--check"])));
+    book.step("lints", || simple(shell::cargo(&root, &LINTS)));
     book.step("tidy", || checked(tidy::run(&tidy::Args::default())));
     book.step("documentation", || documentation(&root));
     book.step("licences", || licences(&root));
     book.step("build", || checked(shell::build(&root)));
-    book.step("tests", || tests(&mut cargo(&root, &["test", "--workspace", "--no-fail-fast"])));
+    book.step("tests", || tests(&root));
     book.step("python", || python(&root));
     if !args.quick {
         end_to_end(&mut book);
@@ -92,13 +94,6 @@ impl Book {
     }
 }
 
-/// A call of cargo in the workspace.
-pub fn cargo(root: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root).args(args);
-    command
-}
-
 /// A command that passes or fails as a whole.
 pub fn simple(mut command: Command) -> Tally {
     checked(shell::call(&mut command))
@@ -106,7 +101,7 @@ pub fn simple(mut command: Command) -> Tally {
 
 /// A link that leads nowhere is a fault of its text.
 pub fn documentation(root: &Path) -> Tally {
-    let mut doc = cargo(root, &["doc", "--workspace", "--no-deps", "--quiet"]);
+    let mut doc = shell::cargo(root, &["doc", "--workspace", "--no-deps", "--quiet"]);
     doc.env("RUSTDOCFLAGS", "-D warnings");
     simple(doc)
 }
@@ -125,16 +120,63 @@ fn licences(root: &Path) -> Tally {
         println!("skipped: cargo-deny is not installed (cargo install --locked cargo-deny)");
         return Tally::skipped();
     }
-    simple(cargo(root, &["deny", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"]))
+    simple(shell::cargo(root, &["deny", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"]))
 }
 
-/// Runs tests and counts them from what each test program says.
-pub fn tests(command: &mut Command) -> Tally {
+/// Test programs that run at once. Most of the time of the long ones is waiting: for ends, for limits, for other caches.
+const LANES: usize = 2;
+
+/// Runs all test programs of the workspace, and counts their tests. Each one's output is printed when it has ended.
+fn tests(root: &Path) -> Tally {
+    let mut programs = match test_program::built(root, &[]) {
+        Ok(programs) => programs,
+        Err(trouble) => return checked(Err(trouble)),
+    };
+    // Those that take longest, of Larder and Cacheoff, begin first.
+    programs.sort_by_key(|program| (program.name != "all", !program.folder.ends_with("cacheoff")));
+    let (waiting, total) = (Mutex::new(programs.into_iter()), Mutex::new(Tally::default()));
+    let next = || waiting.lock().ok()?.next();
+    std::thread::scope(|scope| {
+        for _ in 0..LANES {
+            scope.spawn(|| {
+                while let Some(program) = next() {
+                    let tally = run_program(&program);
+                    if let Ok(mut total) = total.lock() {
+                        total.add(tally);
+                    }
+                }
+            });
+        }
+    });
+    total.into_inner().unwrap_or_default()
+}
+
+fn run_program(program: &TestProgram) -> Tally {
+    let began = Instant::now();
+    let output = program.command().stderr(Stdio::inherit()).output();
+    let (said, is_good) = match &output {
+        Ok(output) => (String::from_utf8_lossy(&output.stdout), output.status.success()),
+        Err(error) => (format!("it cannot be started: {error}").into(), false),
+    };
+    let mut tally = Tally::default();
+    said.lines().for_each(|line| tally.add(read_result(line).unwrap_or_default()));
+    let (name, folder) = (&program.name, program.folder.file_name().unwrap_or_default());
+    println!("-- {name} of {}, {} s\n{said}", folder.display(), began.elapsed().as_secs());
+    // A test program that crashes has no result line.
+    if tally.failed == 0 && !is_good {
+        println!("{name}: {}", output.map_or_else(|error| error.to_string(), |output| output.status.to_string()));
+        tally.failed = 1;
+    }
+    tally
+}
+
+/// Runs one test program, whose output is shown as it comes, and counts its tests.
+pub fn followed(command: &mut Command) -> Tally {
     let mut tally = Tally::default();
     let run = shell::follow(command, |line| {
         tally.add(read_result(line).unwrap_or_default());
     });
-    // A test program that does not compile or that crashes has no result line.
+    // A test program that crashes has no result line.
     if tally.failed == 0 && !matches!(run, Ok(true)) {
         tally.failed = 1;
     }

@@ -34,6 +34,7 @@ mod simulate;
 mod small_memory;
 mod stall;
 mod tally;
+mod test_program;
 mod tidy;
 mod tools;
 

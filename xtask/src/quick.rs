@@ -5,11 +5,9 @@
 
 use crate::ci::{self, Book};
 use crate::shell::{self, Trouble};
+use crate::test_program::{self, TestProgram};
 use crate::tidy;
-use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::UNIX_EPOCH;
 
 /// Which scenarios to play.
 #[derive(clap::Args)]
@@ -19,6 +17,9 @@ pub struct Args {
     scenarios: String,
 }
 
+/// The test programs that are quick, as cargo selects them.
+const SELECTED: [&str; 5] = ["--lib", "--bin", "xtask", "--test", "scenarios"];
+
 /// Seeds of the simulation of the whole server that are played.
 const SEEDS: &str = "50";
 
@@ -26,21 +27,21 @@ const SEEDS: &str = "50";
 pub fn run(args: &Args) -> Result<(), Trouble> {
     let root = shell::workspace()?;
     let mut book = Book::new();
-    book.step("format", || ci::simple(ci::cargo(&root, &["fmt", "--all", "--check"])));
+    book.step("format", || ci::simple(shell::cargo(&root, &["fmt", "--all", "--check"])));
     book.step("tidy", || ci::checked(tidy::run(&tidy::Args::default())));
-    book.step("lints", || ci::simple(ci::cargo(&root, &ci::LINTS)));
+    book.step("lints", || ci::simple(shell::cargo(&root, &ci::LINTS)));
     book.step("documentation", || ci::documentation(&root));
     let mut programs = Vec::new();
-    book.step("build", || ci::checked(test_programs(&root).map(|built| programs = built)));
+    book.step("build", || ci::checked(test_program::built(&root, &SELECTED).map(|built| programs = built)));
     let passed = Passed::read(&shell::target_folder(&root));
     for program in programs {
         if program.name == "scenarios" {
             book.step("scenarios", || {
-                ci::tests(program.command().env("SCENARIO", format!("scenarios/{}", args.scenarios)))
+                ci::followed(program.command().arg("--quiet").env("SCENARIO", format!("scenarios/{}", args.scenarios)))
             });
         } else if !passed.has(&program) {
             book.step(&format!("tests {}", program.name), || {
-                let tally = ci::tests(program.command().env("LARDER_SEEDS", SEEDS));
+                let tally = ci::followed(program.command().arg("--quiet").env("LARDER_SEEDS", SEEDS));
                 if tally.failed == 0 {
                     passed.note(&program);
                 }
@@ -49,46 +50,6 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
         }
     }
     book.close()
-}
-
-/// A program of tests that was built.
-struct TestProgram {
-    name: String,
-    path: PathBuf,
-    /// The folder of its crate, where cargo runs it.
-    folder: PathBuf,
-}
-
-impl TestProgram {
-    /// From a line that cargo prints for each part that it built or found built.
-    fn read(line: &str) -> Option<TestProgram> {
-        let built: Value = serde_json::from_str(line).ok()?;
-        let is_test = built["profile"]["test"].as_bool()?;
-        Some(TestProgram {
-            name: built["target"]["name"].as_str().filter(|_| is_test)?.to_owned(),
-            path: built["executable"].as_str()?.into(),
-            folder: Path::new(built["manifest_path"].as_str()?).parent()?.to_owned(),
-        })
-    }
-
-    fn command(&self) -> Command {
-        let mut command = Command::new(&self.path);
-        command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder).arg("--quiet");
-        command
-    }
-
-    /// When it was linked, in nanoseconds.
-    fn linked(&self) -> Option<u128> {
-        let modified = self.path.metadata().ok()?.modified().ok()?;
-        Some(modified.duration_since(UNIX_EPOCH).ok()?.as_nanos())
-    }
-}
-
-fn test_programs(root: &Path) -> Result<Vec<TestProgram>, Trouble> {
-    let flags = ["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"];
-    let mut cargo = ci::cargo(root, &flags);
-    let said = shell::ask(cargo.args(["--lib", "--bin", "xtask", "--test", "scenarios"]))?;
-    Ok(said.lines().filter_map(TestProgram::read).collect())
 }
 
 /// The programs that passed: a file for each, with the time at which it was linked.
@@ -119,20 +80,6 @@ impl Passed {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_programs_of_tests_are_read() {
-        let line = |test: bool, executable: &str| {
-            format!(
-                r#"{{"reason":"compiler-artifact","manifest_path":"/a/Cargo.toml","target":{{"name":"n"}},"profile":{{"test":{test}}},"executable":{executable}}}"#
-            )
-        };
-        let program = TestProgram::read(&line(true, "\"/t/n-1\"")).unwrap();
-        assert_eq!((program.name.as_str(), program.folder), ("n", PathBuf::from("/a")));
-        assert!(TestProgram::read(&line(false, "\"/t/n\"")).is_none());
-        assert!(TestProgram::read(&line(true, "null")).is_none());
-        assert!(TestProgram::read("Compiling n").is_none());
-    }
 
     #[test]
     fn a_program_that_is_linked_anew_has_not_passed() {

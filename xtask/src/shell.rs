@@ -43,6 +43,13 @@ pub fn build(root: &Path) -> Result<(), Trouble> {
     ]))
 }
 
+/// A call of cargo in the workspace.
+pub fn cargo(root: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root).args(args);
+    command
+}
+
 /// The `larder` that [`build`] made.
 pub fn built_larder(root: &Path) -> PathBuf {
     target_folder(root).join("debug/larder")
