@@ -757,10 +757,7 @@ impl Job {
     }
 
     fn begin_reply(&mut self, head: &ResponseHead, desk: &Desk<'_>, turns: &[Turn]) -> Result<(), String> {
-        let method = match self.wish.kind {
-            Kindred::Head => Method::Head,
-            _ => Method::Get,
-        };
+        let method = if self.wish.kind == Kindred::Head { Method::Head } else { Method::Get };
         let framing = framing::of_response(head, &method).map_err(|fault| fault.to_string())?;
         desk.journal.waited(desk.clock.unix.saturating_sub(self.asked));
         let case = self.case(&desk.bench(), turns, desk.clock.unix);

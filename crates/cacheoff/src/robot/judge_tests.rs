@@ -120,7 +120,10 @@ impl Told {
         let made = NOW - self.made_ago;
         let mut head = format!(
             "HTTP/1.1 {} X\r\nAge: {}\r\nContent-Type: {}\r\nCache-Control: {}",
-            self.status, self.made_ago + self.aged, content.media, content.cache_control
+            self.status,
+            self.made_ago + self.aged,
+            content.media,
+            content.cache_control
         )
         .into_bytes();
         for (name, unix) in [("Date", made), ("Expires", version.expires), ("Last-Modified", version.modified)] {
