@@ -188,16 +188,16 @@ impl Reader<'_> {
     fn translated(&mut self, name: &str, depth: usize) -> Translated {
         let Some(acl) = self.acls.get(name).cloned().or_else(|| acl::built_in(name)) else {
             let why = Some(format!("there is no acl {name}"));
-            return Translated { bound: Bound::unknown(), why, expressions: Vec::new() };
+            return Translated { bound: Bound::unknown(), why };
         };
         if ["any-of", "all-of"].contains(&acl.kind.as_str()) && acl.trouble.is_none() && depth < 4 {
             return self.group(&acl, depth);
         }
         let mut translated = match self.people.cond(&acl) {
             Some(translated) => translated,
-            None => acl::translate(&acl, self.settings.zone.as_deref(), self.settings.lists_folder.is_some()),
+            None => acl::translate(&acl, self.settings.zone.as_deref()),
         };
-        let lists = self.lists(name, &acl, &translated);
+        let lists = self.lists(name, &acl);
         replace_lists(&mut translated.bound.must, &lists);
         replace_lists(&mut translated.bound.may, &lists);
         for id in acl.notes {
@@ -225,11 +225,11 @@ impl Reader<'_> {
         }
         let bound = if acl.kind == "any-of" { Bound::any(bounds) } else { Bound::all(bounds) };
         acl.notes.iter().for_each(|id| self.draft.translated(*id));
-        Translated { bound, why: (!whys.is_empty()).then(|| whys.join("; ")), expressions: Vec::new() }
+        Translated { bound, why: (!whys.is_empty()).then(|| whys.join("; ")) }
     }
 
     /// Makes the lists of an ACL; gives their names.
-    fn lists(&mut self, name: &str, acl: &Acl, translated: &Translated) -> Vec<String> {
+    fn lists(&mut self, name: &str, acl: &Acl) -> Vec<String> {
         let mut lists = Vec::new();
         for file in &acl.list_files {
             let list = self.draft.free_name("list", name);
@@ -238,15 +238,6 @@ impl Reader<'_> {
                 .with("source", file.as_str())
                 .with("format", "domains")
                 .with("refresh", "1m");
-            self.draft.push("list", table, &acl.notes);
-            lists.push(list);
-        }
-        if let (false, Some(folder)) = (translated.expressions.is_empty(), &self.settings.lists_folder) {
-            let list = self.draft.free_name("list", name);
-            let source = format!("{folder}/{list}");
-            self.draft.file(format!("{list}/expressions"), format!("{}\n", translated.expressions.join("\n")));
-            let table =
-                Table::default().with("name", list.as_str()).with("source", source).with("format", "squidguard");
             self.draft.push("list", table, &acl.notes);
             lists.push(list);
         }

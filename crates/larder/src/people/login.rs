@@ -174,6 +174,8 @@ impl LoginState {
         }
         match UserFiles::read(&self.config) {
             Ok(mut files) => {
+                let warnings = std::mem::take(&mut files.warnings);
+                warnings.iter().for_each(|warning| tracing::warn!("login {}: {warning}", self.config.name));
                 {
                     let mut in_force = self.files.write();
                     if self.config.jwks.is_some() {
@@ -194,6 +196,11 @@ impl LoginState {
                 false
             }
         }
+    }
+
+    /// The files that count.
+    pub(super) fn files(&self) -> Arc<UserFiles> {
+        Arc::clone(&self.files.read())
     }
 
     /// The fetches of the issuer's keys.
