@@ -5,7 +5,7 @@ use super::people::Login;
 use super::translated::Translated;
 use super::{Effect, FirstMatch, Reader, acl};
 use crate::bound::{Bound, Cond};
-use crate::draft::{Item, NoteId};
+use crate::draft::NoteId;
 use crate::note::Fate;
 use crate::value::{Table, Value};
 
@@ -230,7 +230,7 @@ impl Reader<'_> {
         let mut words = line.acls.iter().filter(|_| !line.allows);
         let (name, acl, networks) = words.find_map(|word| {
             let acl = self.acls.get(word).cloned().or_else(|| acl::built_in(word))?;
-            let networks = acl::destinations_of(&acl)?;
+            let networks = acl::destinations_of(&acl).filter(|_| !self.is_closed_by_itself(&acl))?;
             Some((word.clone(), acl, networks))
         })?;
         let (fate, text) = match self.draft.items("parent").is_empty() {
@@ -306,7 +306,7 @@ impl Reader<'_> {
                 let Some(acl) = self.acls.get(only.as_str()).cloned().or_else(|| acl::built_in(only)) else {
                     return false;
                 };
-                if acl::is_closed_already(&acl) && self.is_closed_everywhere() {
+                if self.is_closed_by_itself(&acl) {
                     self.known_as_closed(only, &acl.notes);
                     self.draft.fate(
                         line.note,
@@ -325,26 +325,11 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether Larder closes its own machine and link to the clients of all listeners: those of a listener that this machine alone can
-    /// connect to reach them.
-    fn is_closed_everywhere(&self) -> bool {
-        let address = |item: &Item| match item.table.find("address") {
-            Some(Value::Text(text)) => text.parse::<std::net::SocketAddr>().ok(),
-            _ => None,
-        };
-        let mut listeners = self.draft.items("listen").iter().map(address);
-        listeners.all(|listener| listener.is_some_and(|listener| !listener.ip().to_canonical().is_loopback()))
-    }
-
     fn known_as_closed(&mut self, name: &str, notes: &[NoteId]) {
         notes
             .iter()
             .for_each(|id| self.draft.fate(*id, Fate::Translated, "access.destinations is closed for these by itself"));
-        let translated = Translated { bound: Bound::unknown(), why: None };
-        self.known.entry(name.to_owned()).or_insert(Translated {
-            why: Some("closed by itself to all clients (access.destinations)".to_owned()),
-            ..translated
-        });
+        self.known.entry(name.to_owned()).or_insert(Translated::exact(Cond::False));
     }
 
     fn connections_per_client(&mut self, name: &str, acl: &acl::Acl, id: NoteId) -> bool {

@@ -39,6 +39,7 @@ pub fn read(text: &str, settings: &Settings, files: &mut dyn Files) -> Draft {
         bandwidth: bandwidth::Pools::default(),
         effects: Vec::new(),
         store: store::Store::default(),
+        closes_own_machine: lines.iter().any(is_port) && lines.iter().all(closes_own_machine),
     };
     let noted: Vec<(Line, NoteId)> = lines
         .into_iter()
@@ -79,6 +80,8 @@ struct Reader<'a> {
     /// Rules without a verdict, which stand before those with one.
     effects: Vec<Effect>,
     store: store::Store,
+    /// Clients of all listeners are kept from this machine and its link, whatever name leads there.
+    closes_own_machine: bool,
 }
 
 /// A rule without a verdict.
@@ -195,6 +198,10 @@ impl Reader<'_> {
         }
         let mut translated = match self.people.cond(&acl) {
             Some(translated) => translated,
+            None if self.is_closed_by_itself(&acl) => Translated {
+                why: Some("access.destinations is closed for these by itself".to_owned()),
+                ..Translated::exact(Cond::False)
+            },
             None => acl::translate(&acl, self.settings.zone.as_deref()),
         };
         let lists = self.lists(name, &acl);
@@ -212,6 +219,11 @@ impl Reader<'_> {
             }
         }
         translated
+    }
+
+    /// Whether an ACL is about destinations that Larder closes by itself at each listener of this configuration.
+    fn is_closed_by_itself(&self, acl: &Acl) -> bool {
+        self.closes_own_machine && acl::is_closed_already(acl)
     }
 
     fn group(&mut self, acl: &Acl, depth: usize) -> Translated {
@@ -338,6 +350,20 @@ fn replace_lists(cond: &mut Cond, lists: &[String]) {
         Cond::And(all) | Cond::Or(all) => all.iter_mut().for_each(|cond| replace_lists(cond, lists)),
         _ => {}
     }
+}
+
+fn is_port(line: &Line) -> bool {
+    ["http_port", "https_port"].contains(&line.name())
+}
+
+/// Whether clients are kept from this machine as far as a line says: clients of a listener of `127.0.0.1` are not, and a parent looks names up
+/// by itself.
+fn closes_own_machine(line: &Line) -> bool {
+    let at = line.word(1);
+    let is_open = |at: &str| at.parse::<std::net::SocketAddr>().is_ok_and(|at| !at.ip().to_canonical().is_loopback());
+    let is_parent =
+        line.name() == "cache_peer" && line.word(2) == "parent" && line.rest(3).all(|word| word != "originserver");
+    !is_parent && (!is_port(line) || at.parse::<u16>().is_ok() || is_open(at))
 }
 
 /// `on`, `off`, or neither.

@@ -133,9 +133,6 @@ impl People {
             |cond: Cond, why: Option<&str>| Translated { bound: Bound::exact(cond), why: why.map(str::to_owned) };
         let unknown = |why: &str| Translated { bound: Bound::unknown(), why: Some(why.to_owned()) };
         match acl.kind.as_str() {
-            _ if super::acl::is_closed_already(acl) => {
-                Some(exact(Cond::False, Some("access.destinations is closed for these by itself")))
-            }
             "proxy_auth" if matches!(self.mode, Login::None | Login::Unknown) => {
                 Some(unknown("no auth_param says how people log in"))
             }

@@ -152,6 +152,33 @@ fn a_request_has_the_limits_of_the_first_pool_that_allows_it() {
     assert!(!Judge::of(&imported).allows(&get("http://a.test/", "8.8.8.8")));
 }
 
+/// What Larder closes by itself needs no rule; a listener of this machine alone closes nothing.
+#[test]
+fn denied_destinations_are_closed_at_every_listener() {
+    for (port, nets, of_rule) in [
+        ("3128", "127.0.0.3", None),
+        ("127.0.0.1:3128", "127.0.0.3", Some("destination = \"127.0.0.3/32\"")),
+        ("3128", "127.0.0.0/8 10.0.0.0/8", Some("destination = [\"127.0.0.0/8\", \"10.0.0.0/8\"]")),
+    ] {
+        let text = format!(
+            "http_port {port}\nacl there dst {nets}\nacl post method POST\nhttp_access deny post there\nhttp_access deny there\nhttp_access allow all\n"
+        );
+        let imported = imported(Format::Squid, &text, &mut NoFiles);
+        assert!(of_rule.is_none_or(|rule| imported.toml.contains(rule)), "{}", imported.toml);
+        assert_eq!(imported.guards_to_look_at().count(), 0, "{}", imported.toml);
+        let judge = Judge::of(&imported);
+        let there = Request { address: "127.0.0.3".parse().ok(), ..get("http://a.test/", "10.0.0.1") };
+        assert_eq!(judge.allows(&there), of_rule.is_none(), "{}", imported.toml);
+        assert!(judge.allows(&get("http://a.test/", "10.0.0.1")), "{}", imported.toml);
+    }
+    // Nothing is known of a name, and through a parent none is looked up.
+    for text in ["acl there dst pc.test\n", "cache_peer p.test parent 3128 0\nacl there dst 10.0.0.0/8\n"] {
+        let text = format!("http_port 3128\n{text}http_access deny there\nhttp_access allow all\n");
+        let imported = imported(Format::Squid, &text, &mut NoFiles);
+        assert!(imported.guards_to_look_at().any(|note| note.source.contains("deny there")), "{}", imported.toml);
+    }
+}
+
 #[test]
 fn a_squid_without_access_lines_allows_nothing() {
     let imported = imported(Format::Squid, "http_port 3128\n", &mut NoFiles);
