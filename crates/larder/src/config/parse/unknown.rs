@@ -144,7 +144,7 @@ mod tests {
             ),
             (format!("{login}prefix = 5"), "did you mean site.prefix?"),
             ("[access]\nusers = \"/etc/users\"".to_owned(), "did you mean login.file, a setting of [[login]]?"),
-            ("[access]\nscheme = \"basic\"".to_owned(), "did you mean login.scheme or rule.when.scheme?"),
+            ("[access]\nscheme = \"basic\"".to_owned(), "did you mean rule.when.scheme or login.scheme?"),
             (
                 "[[helper]]\nname = \"h\"\nkind = \"basic\"\ncommand = \"/bin/sh -c x\"".to_owned(),
                 "write command = [\"/bin/sh\", \"-c\", \"x\"]: no shell divides it into words",
