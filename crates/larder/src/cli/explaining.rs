@@ -1,7 +1,7 @@
 //! `larder explain`: what was decided about a request, or would be.
 
-use super::running::note_errors;
-use super::{Flags, Here, TROUBLE, WRONG};
+use super::running::{note_errors, store_of};
+use super::{Flags, TROUBLE, WRONG};
 use crate::config::proxy_variables::ProxyVariables;
 use crate::diagnostics;
 use crate::explain::{self, Asking, Explanation, Places, Summary};
@@ -79,7 +79,10 @@ impl ExplainFlags {
 }
 
 pub(super) fn explain(flags: &ExplainFlags) -> u8 {
-    let (loaded, report) = flags.flags.examine(Here::Looked);
+    let (loaded, report) = match store_of(&flags.flags) {
+        Ok(found) => found,
+        Err(status) => return status,
+    };
     let folder = loaded.config.store_folder();
     let answer = match &folder {
         Some(folder) => asked(flags, &control::Client::new(control::socket(folder))),

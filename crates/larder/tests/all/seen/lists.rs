@@ -94,10 +94,18 @@ fn lists_are_shown_and_asked() {
     let metrics = samples(body(&ask(stage.server.admin().unwrap(), "/metrics")));
     assert_eq!(metrics["larder_list_entries{list=\"ads\"}"], 1.0);
     assert!(metrics["larder_list_age_seconds{list=\"nets\"}"] < 600.0);
-    // A file that is wrong here says nothing about the server that runs.
-    let (store, wrong) = (stage.folder.path().join("store"), stage.folder.path().join("wrong.toml"));
-    fs::write(&wrong, format!("store = {:?}\nworkrs = 3\n", store.display().to_string())).unwrap();
-    let with_wrong = |words: &[&str]| larder(words, &["--config", &wrong.display().to_string()], None);
+    // A file that is wrong here says nothing about the server that runs; one that a flag names may be a word for another server.
+    let (store, here) = (stage.folder.path().join("store"), stage.folder.path().join("here"));
+    fs::create_dir(&here).unwrap();
+    let text = format!("store = {:?}\nworkrs = 3\n", store.display().to_string());
+    fs::write(here.join("larder.toml"), text).unwrap();
+    let with_wrong = |words: &[&str]| {
+        let told = Command::new(env!("CARGO_BIN_EXE_larder")).args(words).current_dir(&here).output().unwrap();
+        let text = [told.stdout, told.stderr].concat();
+        (told.status.code(), String::from_utf8(text).unwrap())
+    };
+    let (exit, text) = with_wrong(&["list", "--config", "larder.toml"]);
+    assert!(exit == Some(2) && text.contains("workrs"), "{exit:?} {text}");
     let (exit, text) = with_wrong(&["list"]);
     assert!(exit == Some(0) && text.contains("note: the configuration here has an error"), "{exit:?} {text}");
     stand::get(stage.server.addresses()[0], "http://127.0.0.1:1/newest");
