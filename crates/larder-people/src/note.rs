@@ -39,7 +39,7 @@ pub struct HelperNote {
     pub did: HelperDid,
     /// Microseconds that the request waited for it; `None` where the answer was remembered.
     pub micros: Option<u64>,
-    /// What came of it, in words; empty where nothing did.
+    /// The outcome, in words; empty where there was none.
     pub words: Box<str>,
 }
 

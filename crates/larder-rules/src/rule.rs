@@ -331,18 +331,9 @@ impl When {
                 Some(path) => self.path.iter().any(|pattern| pattern.matches_bytes(path)),
                 None => false,
             },
-            Slot::PATH_REGEX => match facts.path()? {
-                Some(path) => self.path_regex.iter().any(|regex| regex.is_in(path)),
-                None => false,
-            },
-            Slot::TARGET_REGEX => match once_decoded::target(facts)? {
-                Some(target) => self.target_regex.iter().any(|regex| regex.is_in(&target)),
-                None => false,
-            },
-            Slot::URL_REGEX => {
-                let url = once_decoded::url(facts)?;
-                self.url_regex.iter().any(|regex| regex.is_in(&url))
-            }
+            Slot::PATH_REGEX => is_found(&self.path_regex, facts.path()?),
+            Slot::TARGET_REGEX => is_found(&self.target_regex, once_decoded::target(facts)?.as_deref()),
+            Slot::URL_REGEX => is_found(&self.url_regex, Some(&once_decoded::url(facts)?)),
             Slot::QUERY => facts.query().is_some_and(|query| self.query.iter().any(|pattern| pattern.matches(query))),
             Slot::LIST => self.list.iter().any(|list| facts.in_list(list)),
             Slot::COUNTRY => facts.country().is_some_and(|country| self.country.contains(&country)),
@@ -421,6 +412,11 @@ fn size(facts: &impl Facts) -> Option<u64> {
         size = std::str::from_utf8(line).ok().and_then(|text| text.trim().parse().ok());
     });
     size
+}
+
+/// Whether one of these expressions is found in a text, where there is one.
+fn is_found(expressions: &[Pattern], text: Option<&[u8]>) -> bool {
+    text.is_some_and(|text| expressions.iter().any(|regex| regex.is_in(text)))
 }
 
 fn any_line(facts: &impl Facts, name: &str, holds: impl Fn(&[u8]) -> bool) -> bool {

@@ -217,7 +217,10 @@ fn class<'t>(text: &'t str, out: &mut String) -> Option<&'t str> {
                 behind
             }
             letter => {
-                out.push_str(&regex_letter(letter));
+                if "\\[]^&~".contains(letter) {
+                    out.push('\\');
+                }
+                out.push(letter);
                 behind
             }
         };

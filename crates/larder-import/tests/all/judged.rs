@@ -76,7 +76,7 @@ impl Judge {
             _ => {}
         }
         // The connection leads to this address, which each rule that holds but for it may close.
-        let closed = self.table.by_destination(&seen, &matched).unwrap();
+        let Ok(closed) = self.table.by_destination(&seen, &matched) else { return false };
         let leads_to = request.address.or_else(|| request.host.parse().ok());
         if closed.iter().any(|number| {
             leads_to.is_some_and(|address| self.rules[usize::from(*number)].when.destination.contains(address))

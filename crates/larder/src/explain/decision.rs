@@ -85,7 +85,7 @@ pub enum Decision {
         helper_micros: Option<u64>,
         /// Its answer was a remembered one.
         helper_remembered: bool,
-        /// What came of the answer, in words.
+        /// The outcome of the answer, in words.
         helper_text: String,
     },
     /// A service of ICAP that was asked, or would be.

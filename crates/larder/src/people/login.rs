@@ -630,7 +630,7 @@ mod tests {
         let text = format!("[[login]]\nname = \"office\"\nscheme = \"basic\"\nfile = {file:?}\n{settings}");
         let loaded = Loaded::parse("test", &text, &[]).unwrap_or_else(|report| panic!("{report}"));
         let people = People::default();
-        let login = people.prepare(&loaded.config).unwrap().0.remove(0);
+        let login = people.prepare(&loaded.config).unwrap().logins.remove(0);
         (folder, people, login)
     }
 

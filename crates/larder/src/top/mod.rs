@@ -176,7 +176,7 @@ fn lines(events: &Receiver<Event>, out: &mut impl Write, seconds_max: Option<u64
         let line = match event {
             Event::Now(now) => line(&now),
             Event::Lost(why) => format!("no answer: {why}"),
-            Event::Before(_) | Event::Request(_) | Event::Hot(_) => continue,
+            Event::Before(_) | Event::Request(_) | Event::Hot(_) | Event::Refused(_) => continue,
         };
         match writeln!(out, "{line}").and_then(|()| out.flush()) {
             // The reader has closed the pipe and needs no more lines.
