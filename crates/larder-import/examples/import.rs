@@ -1,4 +1,4 @@
-//! `cargo run -p larder-import --example import -- squid FILE [LISTS_FOLDER]`: the translation on standard output, counts on standard error,
+//! `cargo run -p larder-import --example import -- squid FILE`: the translation on standard output, counts on standard error,
 //! without a check by Larder. `larder import` is the command for users.
 
 use larder_import::{Files, Format, Settings, import};
@@ -24,22 +24,14 @@ impl Files for Disk {
 
 fn main() {
     let words: Vec<String> = std::env::args().collect();
-    let [_, format, file, rest @ ..] = words.as_slice() else { return };
+    let [_, format, file] = words.as_slice() else { return };
     let Some(format) = Format::ALL.into_iter().find(|known| known.as_str() == format) else { return };
     let path = Path::new(file);
     let mut disk = Disk(path.parent().unwrap_or(Path::new("")).to_owned());
     let Ok(text) = disk.read(path.file_name().and_then(|name| name.to_str()).unwrap_or_default()) else { return };
     let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    let settings = Settings { format, name, zone: Some("UTC".to_owned()), lists_folder: rest.first().cloned() };
+    let settings = Settings { format, name, zone: Some("UTC".to_owned()) };
     let imported = import(&text, &settings, &mut disk);
-    for (path, text) in &imported.files {
-        let Some(folder) = rest.first() else { continue };
-        let path = Path::new(folder).join(path);
-        let made = path.parent().map(std::fs::create_dir_all);
-        if !matches!(made, Some(Ok(()))) || std::fs::write(&path, text).is_err() {
-            return;
-        }
-    }
     let mut out = std::io::stdout().lock();
     let mut say = std::io::stderr().lock();
     let written = write!(out, "{}", imported.toml).and_then(|()| writeln!(say, "{}", imported.counts()));

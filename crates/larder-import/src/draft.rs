@@ -45,7 +45,6 @@ pub struct Draft {
     decided: Vec<bool>,
     settings: BTreeMap<&'static str, Setting>,
     tables: BTreeMap<&'static str, Vec<Item>>,
-    files: Vec<(String, String)>,
 }
 
 #[derive(Debug)]
@@ -198,11 +197,6 @@ impl Draft {
         true
     }
 
-    /// Adds a file that the configuration needs.
-    pub fn file(&mut self, path: String, text: String) {
-        self.files.push((path, text));
-    }
-
     /// The text, with a comment for each line of the source.
     pub fn finish(mut self, settings: &Settings) -> Imported {
         for (note, decided) in self.notes.iter_mut().zip(&self.decided) {
@@ -243,7 +237,17 @@ impl Draft {
             }
         }
         self.write_rest(&mut out, &printed);
-        Imported { toml: out, notes: self.notes, files: self.files }
+        let has_secrets = self.has_secrets();
+        Imported { toml: out, notes: self.notes, has_secrets }
+    }
+
+    /// Whether there may be passwords in it: of a parent, in the words of a program that somebody else wrote, in a field of requests.
+    fn has_secrets(&self) -> bool {
+        let items = self.tables.values().flatten().map(|item| &item.table);
+        items
+            .clone()
+            .any(|table| table.find("password").is_some() || table.find("command").is_some_and(is_secret_command))
+            || items.flat_map(|table| &table.0).any(|(_, value)| has_credential(value))
     }
 
     /// The lines that decide who may do what and are not the same stand first.
@@ -293,6 +297,24 @@ impl Draft {
     }
 }
 
+/// Whether a command has words beside its program that are no path and no flag.
+fn is_secret_command(command: &Value) -> bool {
+    let Value::List(words) = command else { return false };
+    let is_open = |word: &Value| matches!(word, Value::Text(word) if word.starts_with('/'));
+    words.iter().skip(1).any(|word| !is_open(word))
+}
+
+/// Whether a field with a credential stands somewhere in a value.
+fn has_credential(value: &Value) -> bool {
+    const FIELDS: [&str; 3] = ["authorization:", "proxy-authorization:", "cookie:"];
+    match value {
+        Value::Text(text) => FIELDS.iter().any(|field| text.to_ascii_lowercase().starts_with(field)),
+        Value::List(values) => values.iter().any(has_credential),
+        Value::Table(table) => table.0.iter().any(|(_, value)| has_credential(value)),
+        Value::Number(_) | Value::Flag(_) => false,
+    }
+}
+
 /// A text that ends no comment.
 fn one_line(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
@@ -304,7 +326,7 @@ mod tests {
     use crate::Format;
 
     fn settings() -> Settings {
-        Settings { format: Format::Squid, name: "squid.conf".to_owned(), zone: None, lists_folder: None }
+        Settings { format: Format::Squid, name: "squid.conf".to_owned(), zone: None }
     }
 
     #[test]

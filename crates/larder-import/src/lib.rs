@@ -67,8 +67,6 @@ pub struct Settings {
     pub name: String,
     /// The time zone of the machine, for rules about times, as `Europe/Berlin`.
     pub zone: Option<String>,
-    /// The absolute folder into which [`Imported::files`] will be written; without one there are none.
-    pub lists_folder: Option<String>,
 }
 
 /// The outcome of an import.
@@ -78,8 +76,8 @@ pub struct Imported {
     pub toml: String,
     /// A note for each directive of the source, in its order.
     pub notes: Vec<Note>,
-    /// Files that the configuration needs, by their path below [`Settings::lists_folder`].
-    pub files: Vec<(String, String)>,
+    /// Whether there may be passwords in it: nobody but its owner should read it.
+    pub has_secrets: bool,
 }
 
 impl Imported {

@@ -98,9 +98,14 @@ fn shown(source: &str) -> String {
     let mut words = source.split(|letter: char| letter.is_whitespace() || letter.is_control());
     let first = words.find(|word| !word.is_empty()).unwrap_or_default();
     out.push_str(first);
+    let has_command = ["auth_param", "external_acl_type"].contains(&first);
+    let mut is_password = false;
     for (number, word) in words.filter(|word| !word.is_empty()).enumerate() {
         out.push(' ');
-        let is_secret = (first == "cachemgr_passwd" && number == 0) || first == "adaptation_masterx_shared_names";
+        let is_secret =
+            (first == "cachemgr_passwd" && number == 0) || first == "adaptation_masterx_shared_names" || is_password;
+        // Squid's programs for LDAP and databases have their password behind one of these.
+        is_password = has_command && ["-w", "--password"].contains(&word);
         match word.split_once('=') {
             Some((key, _)) if ["login", "password", "sslpassword", "pass"].contains(&key) => {
                 _ = write!(out, "{key}=…");
@@ -175,6 +180,7 @@ mod tests {
         let note = |source: &str| Note::new("squid.conf", 3, source).source;
         assert_eq!(note("cache_peer p parent 3128 0 login=ada:secret"), "cache_peer p parent 3128 0 login=…");
         assert_eq!(note("cachemgr_passwd secret all"), "cachemgr_passwd … all");
+        assert_eq!(note("auth_param basic program /l -w secret -h x"), "auth_param basic program /l -w … -h x");
         assert_eq!(note("via\ton\r\n"), "via on");
         assert_eq!(note(&"a".repeat(500)).chars().count(), SHOWN_CHARS_MAX);
         assert!(!note("x\u{7}\ny").contains(['\n', '\u{7}']));

@@ -118,7 +118,13 @@ pub fn read_source(builder: &mut Builder, path: &Path) -> Result<(), Fault> {
             true => "the folder has none of the files `domains`, `urls` and `expressions`",
             false => "the folder has no files",
         };
-        return Err(io::Error::new(io::ErrorKind::NotFound, message).into());
+        let inner = folder_in(path).map_or(String::new(), |inner| {
+            format!(
+                ", but folders, which are not read: name one of them, as {}, or give each a [[list]]",
+                inner.display()
+            )
+        });
+        return Err(io::Error::new(io::ErrorKind::NotFound, format!("{message}{inner}")).into());
     }
     for file in &files {
         builder.read(File::open(file)?, &file.display().to_string())?;
@@ -135,6 +141,13 @@ pub fn read_file(builder: &mut Builder, path: &Path, content: impl Read) -> Resu
         Some(part) => builder.read_part(part, content, &name),
         None => builder.read(content, &name),
     }
+}
+
+/// The first folder in a folder that is not hidden.
+fn folder_in(folder: &Path) -> Option<PathBuf> {
+    let entries = fs::read_dir(folder).ok()?.flatten();
+    let is_shown = |entry: &fs::DirEntry| !entry.file_name().as_encoded_bytes().starts_with(b".");
+    entries.filter(is_shown).map(|entry| entry.path()).filter(|path| path.is_dir()).min()
 }
 
 /// The files of a folder that are not hidden, in the order of their names.

@@ -37,6 +37,17 @@ fn read_folder(path: &Path, format: Format) -> Result<Compiled, Fault> {
 }
 
 #[test]
+fn a_folder_of_folders_says_which_to_name() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("adult")).unwrap();
+    for format in [Format::Auto, Format::Squidguard] {
+        let Err(fault) = read_folder(folder.path(), format) else { panic!("{format:?}") };
+        let told = fault.to_string();
+        assert!(told.contains("folders, which are not read") && told.contains("/adult"), "{told}");
+    }
+}
+
+#[test]
 fn names_are_covered_at_borders_of_labels() {
     let list = compiled("ads.example\n.tree.example\n203.0.113.0/24\n", Format::Domains);
     for (host, wanted) in [

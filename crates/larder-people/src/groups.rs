@@ -40,6 +40,11 @@ impl Groups {
         if faults.is_empty() { Ok(groups) } else { Err(faults) }
     }
 
+    /// The names of all groups that have a user.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.by_user.values().flatten().map(String::as_str)
+    }
+
     /// The groups of a user, in the order of the alphabet.
     pub fn of(&self, user: &str) -> impl Iterator<Item = &str> {
         self.by_user.get(user).into_iter().flatten().map(String::as_str)

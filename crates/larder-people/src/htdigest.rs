@@ -56,6 +56,11 @@ impl Htdigest {
         self.hashed_names.get(hash).map(String::as_str)
     }
 
+    /// The names of all users.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.hashes.keys().map(|(user, _)| user.as_str())
+    }
+
     /// The algorithms that are offered, the better one first: those that all users can use, or both where none is such.
     pub fn algorithms(&self) -> &[Algorithm] {
         &self.algorithms

@@ -10,12 +10,15 @@ pub struct Htpasswd {
     users: HashMap<String, PasswordHash>,
     /// The hash against which the passwords of unknown users are checked.
     decoy: Option<PasswordHash>,
+    /// Users whose hash is of a form that is not known, with their lines: they can't log in.
+    passed_over: Vec<(String, LineFault)>,
 }
 
 impl Htpasswd {
-    /// Reads a file; `Err` has all that is wrong with it. No message has a hash.
+    /// Reads a file; `Err` has all that is wrong with it. A line whose hash is of a form that is not known is passed over, where another one
+    /// has a hash that is. No message has a hash.
     pub fn parse(text: &str, decode: impl Fn(&str) -> Option<Vec<u8>>) -> Result<Htpasswd, Vec<LineFault>> {
-        let (mut users, mut faults) = (HashMap::new(), Vec::new());
+        let (mut users, mut faults, mut passed_over) = (HashMap::new(), Vec::new(), Vec::new());
         let mut decoy: Option<PasswordHash> = None;
         for (number, line) in lines(text) {
             let mut fault = |what: String| faults.push(LineFault { line: number, what });
@@ -26,7 +29,10 @@ impl Htpasswd {
                 continue;
             };
             match PasswordHash::parse(hash.trim(), &decode) {
-                Err(what) => fault(format!("user {user:?} has {what}")),
+                Err(what) => {
+                    let what = format!("user {user:?} has {what}");
+                    passed_over.push((user.to_owned(), LineFault { line: number, what }));
+                }
                 Ok(_) if users.contains_key(user) => fault(format!("user {user:?} is there twice")),
                 Ok(hash) => {
                     if decoy.as_ref().is_none_or(|decoy| decoy.effort() < hash.effort()) {
@@ -36,7 +42,21 @@ impl Htpasswd {
                 }
             }
         }
-        if faults.is_empty() { Ok(Htpasswd { users, decoy }) } else { Err(faults) }
+        if users.is_empty() {
+            faults.extend(passed_over.drain(..).map(|(_, fault)| fault));
+            faults.sort_by_key(|fault| fault.line);
+        }
+        if faults.is_empty() { Ok(Htpasswd { users, decoy, passed_over }) } else { Err(faults) }
+    }
+
+    /// The lines that were passed over.
+    pub fn passed_over(&self) -> impl Iterator<Item = &LineFault> {
+        self.passed_over.iter().map(|(_, fault)| fault)
+    }
+
+    /// The names of all users, those who can't log in too.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.users.keys().chain(self.passed_over.iter().map(|(user, _)| user)).map(String::as_str)
     }
 
     /// Whether this is the password of the user. To refuse an unknown user takes as long as one whose hash takes longest, and one whose
@@ -105,9 +125,17 @@ mod tests {
 
     #[test]
     fn all_faults_are_named_and_no_hash_is() {
-        let text = "ada:rqXexS6ZhobKA\nbroken\nbob:secret\neve:$apr1$abcdefgh$h9FWgUz3n9YxylKLlR5SQ/\neve:$apr1$abcdefgh$h9FWgUz3n9YxylKLlR5SQ/\n";
-        let faults = Htpasswd::parse(text, |_| None).unwrap_err();
-        assert_eq!(faults.iter().map(|fault| fault.line).collect::<Vec<_>>(), [1, 2, 3, 5]);
+        let good = "eve:$apr1$abcdefgh$h9FWgUz3n9YxylKLlR5SQ/\n";
+        let faults = Htpasswd::parse(&format!("broken\n{good}{good}"), |_| None).unwrap_err();
+        assert_eq!(faults.iter().map(|fault| fault.line).collect::<Vec<_>>(), [1, 3]);
+        // One hash that is not known takes nobody else's login away.
+        let old = "ada:rqXexS6ZhobKA\nbob:secret\n";
+        let file = Htpasswd::parse(&format!("{old}{good}"), |_| None).unwrap();
+        assert!(file.is_right("eve", b"secret") && !file.is_right("bob", b"secret") && file.len() == 1);
+        assert_eq!(file.passed_over().map(|fault| fault.line).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(file.names().count(), 3);
+        let faults = Htpasswd::parse(&format!("{old}broken\n"), |_| None).unwrap_err();
+        assert_eq!(faults.iter().map(|fault| fault.line).collect::<Vec<_>>(), [1, 2, 3]);
         let all: Vec<String> = faults.iter().map(ToString::to_string).collect();
         assert!(all[0].contains("line 1: user \"ada\"") && all[0].contains("htpasswd -B"), "{}", all[0]);
         assert!(all.iter().all(|fault| !fault.contains("rqXex") && !fault.contains("secret")), "{all:?}");

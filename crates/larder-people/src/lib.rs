@@ -2,7 +2,7 @@
 //!
 //! [`line`](mod@line) and [`answer`] are the line protocol of helpers, [`format`](mod@format) the fields of an `external_acl` line. [`htpasswd`], [`digest`] and [`token`]
 //! check credentials, [`authorization`] reads the fields in which they come. [`memo`] and [`attempts`] are tables with a limit, which
-//! their callers ask with the time.
+//! their callers ask with the time; [`note`] is what logs have of a helper's answer.
 
 pub mod answer;
 pub mod attempts;
@@ -17,4 +17,5 @@ pub mod htpasswd;
 pub mod kind;
 pub mod line;
 pub mod memo;
+pub mod note;
 pub mod token;

@@ -59,6 +59,9 @@ impl Facts for Request {
     fn path(&self) -> Result<Option<&[u8]>, Stop> {
         Ok(Some(self.path.as_bytes()))
     }
+    fn sent_path(&self) -> Result<Option<&str>, Stop> {
+        Ok(Some(&self.path))
+    }
     fn query(&self) -> Option<&str> {
         self.query
     }

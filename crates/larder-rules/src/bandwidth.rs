@@ -86,7 +86,8 @@ const UNITS: [(&str, u64, u64); 12] = [
 /// The greatest rate, in bytes a second: 100 GB/s.
 pub const RATE_MAX: u64 = 100_000_000_000;
 
-/// Bytes a second of `500kB/s`, `2MB/s` or `16Mbit/s`; between 1 and [`RATE_MAX`].
+/// Bytes a second of `500kB/s`, `2MB/s` or `16Mbit/s`; between 1 and [`RATE_MAX`]. The case of letters does not matter, but for a `b` alone,
+/// which may be bits or bytes.
 pub fn parse_rate(text: &str) -> Option<u64> {
     let (amount, per) = text.split_once('/')?;
     if per.trim() != "s" {
@@ -95,7 +96,9 @@ pub fn parse_rate(text: &str) -> Option<u64> {
     let amount = amount.trim();
     let end = amount.find(|letter: char| !letter.is_ascii_digit())?;
     let (number, unit) = amount.split_at(end);
-    let (_, factor, parts) = UNITS.iter().find(|(name, ..)| *name == unit.trim())?;
+    let unit = unit.trim();
+    let is_unit = |name: &str| name.eq_ignore_ascii_case(unit) && name.ends_with('B') == unit.ends_with('B');
+    let (_, factor, parts) = UNITS.iter().find(|(name, ..)| is_unit(name))?;
     let bytes = number.parse::<u64>().ok()?.checked_mul(*factor)? / parts;
     (1..=RATE_MAX).contains(&bytes).then_some(bytes)
 }
@@ -157,6 +160,8 @@ mod tests {
         for (text, bytes, shown) in [
             ("500kB/s", 500_000, "500kB/s"),
             ("16Mbit/s", 2_000_000, "2MB/s"),
+            ("100KB/s", 100_000, "100kB/s"),
+            ("8mbit/s", 1_000_000, "1MB/s"),
             ("1 MiB/s", 1 << 20, "1MiB/s"),
             ("1500B/s", 1_500, "1500B/s"),
             ("8bit/s", 1, "1B/s"),

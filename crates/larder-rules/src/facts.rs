@@ -45,6 +45,8 @@ pub trait Facts {
     fn each_line(&self, name: &str, each: &mut dyn FnMut(&[u8]));
     /// The path without its query, as the reader sees it who undoes all encodings; `None` for a CONNECT, which has none.
     fn path(&self) -> Result<Option<&[u8]>, Stop>;
+    /// The path without its query as it was sent; `None` for a CONNECT. `Err` where it is longer than [`PATH_BYTES_MAX`].
+    fn sent_path(&self) -> Result<Option<&str>, Stop>;
     /// The query as it was sent, without its `?`.
     fn query(&self) -> Option<&str>;
     /// Whether the list with this name covers the request's host or URL.
@@ -84,8 +86,10 @@ impl Slot {
     pub const USER_AGENT: Slot = Slot(9);
     pub const CONTENT_TYPE: Slot = Slot(10);
     pub const SIZE: Slot = Slot(11);
-    /// The first of the slots of named fields, up to [`Slot::PATH`].
+    /// The first of the slots of named fields, up to [`Slot::TARGET_REGEX`].
     pub const FIELDS: Slot = Slot(12);
+    pub const TARGET_REGEX: Slot = Slot(53);
+    pub const URL_REGEX: Slot = Slot(54);
     pub const PATH: Slot = Slot(55);
     pub const PATH_REGEX: Slot = Slot(56);
     pub const QUERY: Slot = Slot(57);
@@ -98,14 +102,25 @@ impl Slot {
 }
 
 /// A table that asks about more fields by name is refused.
-pub const FIELDS_MAX: usize = (Slot::PATH.0 - Slot::FIELDS.0) as usize;
+pub const FIELDS_MAX: usize = (Slot::TARGET_REGEX.0 - Slot::FIELDS.0) as usize;
+
+/// The slot of a named field, by its number.
+pub(crate) fn field_slot(number: usize) -> Slot {
+    Slot(Slot::FIELDS.0 + u8::try_from(number.min(FIELDS_MAX - 1)).unwrap_or_default())
+}
 
 impl Slots {
     /// Those whose facts every memo compares in any case, and which cost next to nothing.
     pub(crate) const FREE: Slots = Slots(0b11111);
     /// Those that read the path or the query.
-    pub const OF_PATH: Slots =
-        Slots(1 << Slot::PATH.0 | 1 << Slot::PATH_REGEX.0 | 1 << Slot::QUERY.0 | 1 << Slot::LIST.0);
+    pub const OF_PATH: Slots = Slots(
+        1 << Slot::TARGET_REGEX.0
+            | 1 << Slot::URL_REGEX.0
+            | 1 << Slot::PATH.0
+            | 1 << Slot::PATH_REGEX.0
+            | 1 << Slot::QUERY.0
+            | 1 << Slot::LIST.0,
+    );
 
     /// Those whose facts change without a sign that a memo could compare.
     pub const WITHOUT_MEMO: Slots = Slots(1 << Slot::SNI.0 | 1 << Slot::COUNTRY.0 | 1 << Slot::DESTINATION.0);

@@ -24,6 +24,7 @@ mod name_pattern;
 mod network_index;
 mod networks;
 pub mod never;
+mod once_decoded;
 mod path_pattern;
 mod prefixes;
 pub mod rate;

@@ -26,7 +26,7 @@ fn holds(rule: &Rule, facts: &impl Facts, known: &mut BTreeSet<String>) -> Resul
     let slots: Vec<Slot> = rule.when.slots(0).iter().collect();
     let field = |slot: Slot| usize::from(slot.0.saturating_sub(Slot::FIELDS.0));
     let name = |slot: Slot| match rule.when.fields.get(field(slot)) {
-        Some((name, _)) if slot >= Slot::FIELDS && slot < Slot::PATH => name.to_ascii_lowercase(),
+        Some((name, _)) if slot >= Slot::FIELDS && slot < Slot::TARGET_REGEX => name.to_ascii_lowercase(),
         _ => format!("{slot:?}"),
     };
     for slot in slots.iter().filter(|slot| known.contains(&name(**slot)) || slot.0 < 5) {

@@ -36,7 +36,8 @@ fn alone(when: &When) -> Option<Never<'static>> {
     if when.not.iter().any(|not| covers(not, when)) {
         return Some(Never::Contradicts);
     }
-    let asks_path = !(when.path.is_empty() && when.path_regex.is_empty() && when.query.is_empty());
+    let asks_path =
+        !(when.path.is_empty() && when.path_regex.is_empty() && when.target_regex.is_empty() && when.query.is_empty());
     let is_of_tunnels = !when.method.is_empty() && when.method.iter().all(|method| *method == Method::Connect);
     (is_of_tunnels && asks_path).then_some(Never::NoPath)
 }
@@ -61,6 +62,8 @@ fn covers(wide: &When, narrow: &When) -> bool {
         && wide.fields.iter().all(|field| narrow.fields.contains(field))
         && has_all(&wide.path, &narrow.path)
         && has_all(&wide.path_regex, &narrow.path_regex)
+        && has_all(&wide.target_regex, &narrow.target_regex)
+        && has_all(&wide.url_regex, &narrow.url_regex)
         && has_all(&wide.query, &narrow.query)
         && has_all(&wide.list, &narrow.list)
         && has_all(&wide.country, &narrow.country)

@@ -1,6 +1,7 @@
 //! One rule as it is written: when it holds, and what it does.
 
-use crate::facts::{Facts, Slot, Slots, Stop};
+use crate::facts::{Facts, Slot, Slots, Stop, field_slot};
+use crate::once_decoded;
 use crate::rate::RateLimit;
 use crate::template::Template;
 use crate::values::{FieldTest, ListenerPattern, MediaPattern, Pattern, PortRange, QueryPattern};
@@ -83,6 +84,10 @@ pub struct When {
     pub path: Vec<PathPattern>,
     /// Expressions that are found in the path.
     pub path_regex: Vec<Pattern>,
+    /// Expressions that are found in path and query with their encodings undone once.
+    pub target_regex: Vec<Pattern>,
+    /// Expressions that are found in the whole URL with its encodings undone once; for a CONNECT in `host:port`.
+    pub url_regex: Vec<Pattern>,
     /// Parameters of the query.
     pub query: Vec<QueryPattern>,
     /// Lists that cover the host or the URL.
@@ -273,6 +278,8 @@ impl When {
             (Slot::SIZE, self.size_min.is_none() && self.size_max.is_none()),
             (Slot::PATH, self.path.is_empty()),
             (Slot::PATH_REGEX, self.path_regex.is_empty()),
+            (Slot::TARGET_REGEX, self.target_regex.is_empty()),
+            (Slot::URL_REGEX, self.url_regex.is_empty()),
             (Slot::QUERY, self.query.is_empty()),
             (Slot::LIST, self.list.is_empty()),
             (Slot::COUNTRY, self.country.is_empty()),
@@ -284,8 +291,7 @@ impl When {
             .into_iter()
             .filter(|(_, is_empty)| !is_empty)
             .fold(Slots::default(), |slots, (slot, _)| slots.with(slot));
-        (0..self.fields.len())
-            .fold(slots, |slots, field| slots.with(Slot(Slot::FIELDS.0 + (first_field + field).min(42) as u8)))
+        (0..self.fields.len()).fold(slots, |slots, field| slots.with(field_slot(first_field + field)))
     }
 
     /// Whether this matcher holds; `field` is the number of a named field among those of this `when`.
@@ -325,10 +331,9 @@ impl When {
                 Some(path) => self.path.iter().any(|pattern| pattern.matches_bytes(path)),
                 None => false,
             },
-            Slot::PATH_REGEX => match facts.path()? {
-                Some(path) => self.path_regex.iter().any(|regex| regex.is_in(path)),
-                None => false,
-            },
+            Slot::PATH_REGEX => is_found(&self.path_regex, facts.path()?),
+            Slot::TARGET_REGEX => is_found(&self.target_regex, once_decoded::target(facts)?.as_deref()),
+            Slot::URL_REGEX => is_found(&self.url_regex, Some(&once_decoded::url(facts)?)),
             Slot::QUERY => facts.query().is_some_and(|query| self.query.iter().any(|pattern| pattern.matches(query))),
             Slot::LIST => self.list.iter().any(|list| facts.in_list(list)),
             Slot::COUNTRY => facts.country().is_some_and(|country| self.country.contains(&country)),
@@ -409,6 +414,11 @@ fn size(facts: &impl Facts) -> Option<u64> {
     size
 }
 
+/// Whether one of these expressions is found in a text, where there is one.
+fn is_found(expressions: &[Pattern], text: Option<&[u8]>) -> bool {
+    text.is_some_and(|text| expressions.iter().any(|regex| regex.is_in(text)))
+}
+
 fn any_line(facts: &impl Facts, name: &str, holds: impl Fn(&[u8]) -> bool) -> bool {
     let mut found = false;
     facts.each_line(name, &mut |line| found = found || holds(line));
@@ -427,6 +437,8 @@ const NOTED_MAX: usize = 16;
 pub struct RuleNote {
     /// The rule that decided, or the last one that held: its name and place.
     pub rule: Box<str>,
+    /// The bytes of `rule` that are name and place; behind them stands why it holds.
+    own_bytes: usize,
     /// The mark of the last rule that has one.
     pub mark: Option<Box<str>>,
     /// Each rule that held, with its work.
@@ -447,6 +459,7 @@ impl RuleNote {
         for rule in rules {
             let name = format!("{rule}{}", because(rule));
             note.rule = name.as_str().into();
+            note.own_bytes = rule.to_string().len();
             note.mark = rule.does.mark.clone().or(note.mark.take());
             match words.len() {
                 NOTED_MAX => more += 1,
@@ -458,6 +471,11 @@ impl RuleNote {
         }
         note.words = words.into();
         note
+    }
+
+    /// Name and place of the rule, without why it holds.
+    pub fn rule_alone(&self) -> &str {
+        self.rule.get(..self.own_bytes).unwrap_or(&self.rule)
     }
 
     /// Bytes that it refers to.

@@ -3,10 +3,11 @@
 
 use crate::PathPattern;
 use crate::bits::{RULES_MAX, RuleSet};
-use crate::facts::{FIELDS_MAX, Facts, Slot, Slots, Stop};
+use crate::facts::{FIELDS_MAX, Facts, Slot, Slots, Stop, field_slot};
 use crate::glob_index::GlobIndex;
 use crate::host_index::HostIndex;
 use crate::network_index::NetworkIndex;
+use crate::once_decoded;
 use crate::rule::{Rule, When};
 use crate::text_index::{TextIndex, Texts};
 use crate::values::{FieldTest, essence, parameters};
@@ -268,6 +269,8 @@ impl Table {
         }
         when.host_regex.iter().for_each(|regex| texts.of(Slot::HOST_REGEX).regex(regex.as_str(), number));
         when.path_regex.iter().for_each(|regex| texts.of(Slot::PATH_REGEX).regex(regex.as_str(), number));
+        when.target_regex.iter().for_each(|regex| texts.of(Slot::TARGET_REGEX).regex(regex.as_str(), number));
+        when.url_regex.iter().for_each(|regex| texts.of(Slot::URL_REGEX).regex(regex.as_str(), number));
         for pattern in &when.query {
             match pattern.is_prefix {
                 true => texts.of(Slot::QUERY).begins(pattern.text.as_bytes(), number),
@@ -390,6 +393,14 @@ impl Table {
             Slot::PATH_REGEX => {
                 facts.path()?.iter().for_each(|path| texts.iter().for_each(|texts| texts.select_found(path, holds)));
             }
+            Slot::TARGET_REGEX => {
+                let target = once_decoded::target(facts)?;
+                target.iter().for_each(|target| texts.iter().for_each(|texts| texts.select_found(target, holds)));
+            }
+            Slot::URL_REGEX => {
+                let url = once_decoded::url(facts)?;
+                texts.iter().for_each(|texts| texts.select_found(&url, holds));
+            }
             Slot::QUERY => {
                 for (whole, name) in facts.query().into_iter().flat_map(parameters) {
                     text(&whole, holds);
@@ -486,10 +497,6 @@ impl TextsBySlot {
     fn of(&mut self, slot: Slot) -> &mut Texts {
         self.0.entry(slot.0).or_default()
     }
-}
-
-fn field_slot(number: usize) -> Slot {
-    Slot(Slot::FIELDS.0 + u8::try_from(number.min(FIELDS_MAX - 1)).unwrap_or_default())
 }
 
 fn fields_mask() -> u64 {

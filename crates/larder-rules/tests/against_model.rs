@@ -119,6 +119,11 @@ fn draw_when(draw: &mut Draw, depth: usize) -> When {
                 when.fields.dedup_by(|one, other| one.0.eq_ignore_ascii_case(&other.0));
             }
             14 | 15 => when.path = draw.some(&PATH_PATTERNS, PathPattern::parse),
+            16 if draw.one_in(3) => when.target_regex = draw.some(&REGEXES, |regex| Pattern::parse(regex).ok()),
+            16 if draw.one_in(2) => {
+                let urls = ["^http://ads", "[.]exe$", ":8", "q=a", ":443$"];
+                when.url_regex = draw.some(&urls, |regex| Pattern::parse(regex).ok());
+            }
             16 => when.path_regex = draw.some(&REGEXES, |regex| Pattern::parse(regex).ok()),
             17 => when.query = draw.some(&QUERY_PATTERNS, QueryPattern::parse),
             18 => when.list = draw.some(&LISTS, |list| Some(list.into())),
@@ -291,6 +296,10 @@ impl Facts for Request {
             (false, true) => Err(Stop::AmbiguousPath),
             (false, false) => Ok(Some(self.path.as_bytes())),
         }
+    }
+    fn sent_path(&self) -> Result<Option<&str>, Stop> {
+        self.note(PATH);
+        Ok((self.method != Method::Connect).then_some(self.path))
     }
     fn query(&self) -> Option<&str> {
         self.note(QUERY);

@@ -1,5 +1,6 @@
 //! Pages of Larder's own, such as error pages: short, readable, and with the next step.
 
+use larder_people::note::HelperNote;
 use larder_rules::rule::RuleNote;
 use larder_wire::encode::Decimal;
 use larder_wire::{Fields, head};
@@ -30,6 +31,8 @@ pub struct Page {
     pub by_rule: Option<Arc<RuleNote>>,
     /// The user to whom it is sent, for the log.
     pub user: Option<Box<Arc<str>>>,
+    /// The answers of helpers to which it came, for the log.
+    pub helpers: Vec<HelperNote>,
     /// It reads the same for each request that is judged by the same facts, but for the name of the request at [`REQUEST`].
     pub is_repeatable: bool,
     /// It names the entry of a list that covers the URL, so that it is repeatable for the same path alone.
@@ -67,6 +70,7 @@ impl Page {
             is_repeatable: false,
             cites_entry: false,
             written: None,
+            helpers: Vec::new(),
         }
     }
 

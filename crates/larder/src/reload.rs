@@ -6,7 +6,7 @@
 
 use crate::bind;
 use crate::config::setting::ChangesAt;
-use crate::config::{Config, Listen, Loaded, Log, LogTo, ValueSource, manual};
+use crate::config::{Config, ListSource, Listen, Loaded, Log, LogTo, ValueSource, manual};
 use crate::lists::PreparedLists;
 use crate::log::Sink;
 use crate::people::PreparedLogins;
@@ -102,6 +102,7 @@ impl Shared {
         if old.logins != wanted.logins {
             reloaded.changed.push("login".to_owned());
         }
+        reloaded.read_again = read_again(&wanted);
         let people = self.common.people.prepare(&wanted)?;
         let log = new_log(&old, &wanted)?;
         let new_listeners = new_listeners(&wanted, listeners).map_err(|error| in_one_line(&error))?;
@@ -155,6 +156,17 @@ impl Shared {
         self.note_own_addresses(listeners.iter());
         reloaded
     }
+}
+
+/// The files of a configuration that are read at each reload, whether a setting has changed or not.
+fn read_again(wanted: &Config) -> Vec<String> {
+    let certificates = wanted.listens.iter().filter(|listen| !listen.tls.is_empty());
+    let certificates = certificates.map(|listen| format!("the certificates of {}", listen.address));
+    let logins = wanted.logins.iter().filter(|login| login.file.is_some() || login.groups.is_some());
+    let logins = logins.map(|login| format!("the files of login {}", login.name));
+    let lists = wanted.lists.iter().filter(|list| matches!(list.source, ListSource::Path(_)));
+    let lists = lists.map(|list| format!("the list {}, where it has changed", list.name));
+    certificates.chain(logins).chain(lists).collect()
 }
 
 /// All that is ready to be put in force.

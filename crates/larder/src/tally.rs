@@ -3,6 +3,10 @@
 use crate::log::Lines;
 use crate::record::{Count, Measures, Outcome, Record, Ring};
 use crate::trace::Spans;
+use larder_wire::date::Stamp;
+use parking_lot::Mutex;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The table of counters below is their documentation too.
@@ -20,6 +24,8 @@ macro_rules! counters {
             pub spans: Spans,
             /// The last requests.
             pub ring: Ring,
+            /// Requests that were refused, by the rule.
+            pub refused: RefCell<RefusedByRule>,
         }
 
         /// Counts of all workers since the start.
@@ -28,6 +34,8 @@ macro_rules! counters {
             $(#[doc = $doc] pub $name: AtomicU64,)*
             /// Requests by outcome.
             pub measures: Measures<AtomicU64>,
+            /// Requests that were refused, by the rule.
+            pub refused: Mutex<RefusedByRule>,
         }
 
         impl Counters {
@@ -38,6 +46,10 @@ macro_rules! counters {
                     some => { self.$name.fetch_add(some, Ordering::Relaxed); }
                 })*
                 self.measures.add(&tally.measures);
+                let mut refused = tally.refused.borrow_mut();
+                if !refused.0.is_empty() {
+                    self.refused.lock().take(&mut refused);
+                }
             }
 
             /// Each counter by name, with its documentation.
@@ -74,6 +86,45 @@ counters! {
     refused_client_busy: "Requests answered 503 because their client has its share of their origin, or others have less.",
     refused_shed: "Requests of low priority answered 503 because others wait for too long.",
     panics: "Requests that met a broken invariant and were answered 500.",
+}
+
+/// Refused requests, by the name and place of the rule.
+#[derive(Debug, Default)]
+pub struct RefusedByRule(BTreeMap<Box<str>, Refusals>);
+
+/// The requests that a rule refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refusals {
+    /// How many.
+    pub count: u64,
+    /// When the last one came.
+    pub last: Stamp,
+}
+
+/// Rules that are counted each for itself; those of further ones are counted together.
+const RULES_COUNTED_MAX: usize = 256;
+/// The name under which these are counted.
+const FURTHER_RULES: &str = "further rules";
+
+impl RefusedByRule {
+    /// Counts requests of one rule.
+    pub fn add(&mut self, rule: &str, more: Refusals) {
+        let is_counted_alone = self.0.contains_key(rule) || self.0.len() < RULES_COUNTED_MAX;
+        let rule = if is_counted_alone { rule } else { FURTHER_RULES };
+        match self.0.get_mut(rule) {
+            Some(known) => *known = Refusals { count: known.count + more.count, last: known.last.max(more.last) },
+            None => _ = self.0.insert(rule.into(), more),
+        }
+    }
+
+    fn take(&mut self, others: &mut RefusedByRule) {
+        std::mem::take(&mut others.0).into_iter().for_each(|(rule, more)| self.add(&rule, more));
+    }
+
+    /// Each rule with its requests.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, Refusals)> {
+        self.0.iter().map(|(rule, refusals)| (&**rule, *refusals))
+    }
 }
 
 impl Tally {

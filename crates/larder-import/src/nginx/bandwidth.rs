@@ -79,7 +79,7 @@ mod tests {
             let text = format!(
                 "http {{ server {{ listen 80; server_name a.test; {outer} location / {{ {inner} proxy_pass http://b.test; }} }} }}"
             );
-            let settings = Settings { format: Format::Nginx, name: "s".to_owned(), zone: None, lists_folder: None };
+            let settings = Settings { format: Format::Nginx, name: "s".to_owned(), zone: None };
             let imported = import(&text, &settings, &mut NoFiles);
             let config: toml::Table = imported.toml.parse().unwrap();
             let all = |name: &str| config.get(name).and_then(toml::Value::as_array).cloned().unwrap_or_default();
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn places_with_the_same_rate_share_its_table() {
         let text = "http { limit_rate 1m; server { listen 80; server_name a.test; location / { proxy_pass http://b.test; } location /x/ { proxy_pass http://c.test; } } }";
-        let settings = Settings { format: Format::Nginx, name: "s".to_owned(), zone: None, lists_folder: None };
+        let settings = Settings { format: Format::Nginx, name: "s".to_owned(), zone: None };
         let imported = import(text, &settings, &mut NoFiles);
         assert_eq!(imported.toml.matches("[[bandwidth]]").count(), 1, "{}", imported.toml);
         assert_eq!(imported.toml.matches("bandwidth = \"limit-rate\"").count(), 2, "{}", imported.toml);

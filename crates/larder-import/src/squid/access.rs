@@ -174,7 +174,8 @@ impl Reader<'_> {
 
     /// The rule of one line; `None` where it never holds.
     fn ruling(&mut self, line: &FirstMatch, number: usize, login: Login, after_auth: bool) -> Option<Ruling> {
-        let (bound, mut whys, mut notes) = self.bound_of(line);
+        let destinations = self.destinations_of(line);
+        let (bound, mut whys, mut notes) = self.bound_of(line, destinations.as_ref().map(|(word, _)| word.as_str()));
         notes.push(line.note);
         let cond = if line.allows { bound.must.clone() } else { bound.may.clone() };
         let is_about_users = line.acls.iter().any(|word| self.is_about_users(word));
@@ -185,6 +186,8 @@ impl Reader<'_> {
         if too_deep {
             whys.push("it is nested too deep for a rule".to_owned());
         }
+        let closed = destinations.map(|(_, networks)| Cond::atom("destination", networks));
+        let cond = Cond::all([cond].into_iter().chain(closed));
         if let (Login::OfAll { is_stricter: true }, true, false) = (login, line.allows, is_about_users || after_auth) {
             self.draft.fate(line.note, Fate::Different, "everybody has to log in, these too (access.login)");
         }
@@ -222,9 +225,32 @@ impl Reader<'_> {
         Some(Ruling { name, cond, allows: line.allows, does, notes, remarks: Vec::new() })
     }
 
-    fn bound_of(&mut self, line: &FirstMatch) -> (Bound, Vec<String>, Vec<NoteId>) {
+    /// The networks of the ACL about destinations in a line that denies, and its word.
+    fn destinations_of(&mut self, line: &FirstMatch) -> Option<(String, Vec<String>)> {
+        let mut words = line.acls.iter().filter(|_| !line.allows);
+        let (name, acl, networks) = words.find_map(|word| {
+            let acl = self.acls.get(word).cloned().or_else(|| acl::built_in(word))?;
+            let networks = acl::destinations_of(&acl).filter(|_| !self.is_closed_by_itself(&acl))?;
+            Some((word.clone(), acl, networks))
+        })?;
+        let (fate, text) = match self.draft.items("parent").is_empty() {
+            true => (Fate::Translated, "by the address that is connected to (rule.when.destination)"),
+            false => (
+                Fate::Different,
+                "by the address that is connected to (rule.when.destination): a name that is asked for through a parent is not looked up",
+            ),
+        };
+        acl.notes.iter().for_each(|id| self.draft.fate(*id, Fate::Translated, text));
+        self.draft.fate(line.note, fate, text);
+        // Its other lines say for themselves how they differ.
+        self.known.entry(name.clone()).or_insert_with(|| acl::translate(&acl, None));
+        Some((name, networks))
+    }
+
+    fn bound_of(&mut self, line: &FirstMatch, apart: Option<&str>) -> (Bound, Vec<String>, Vec<NoteId>) {
         // No request of a client of the proxy is one of the cache manager.
-        let acls: Vec<String> = line.acls.iter().filter(|word| word.as_str() != "!manager").cloned().collect();
+        let is_asked = |word: &&String| word.as_str() != "!manager" && Some(word.as_str()) != apart;
+        let acls: Vec<String> = line.acls.iter().filter(is_asked).cloned().collect();
         self.all_of(&acls)
     }
 
@@ -263,11 +289,9 @@ impl Reader<'_> {
         for id in self.acls.get("manager").map(|acl| acl.notes.clone()).unwrap_or_default() {
             self.draft.fate(id, Fate::NotNeeded, "the cache manager is known by itself (docs/squid.md)");
         }
-        self.known.entry("manager".to_owned()).or_insert_with(|| Translated {
-            bound: Bound::exact(Cond::False),
-            why: None,
-            expressions: Vec::new(),
-        });
+        self.known
+            .entry("manager".to_owned())
+            .or_insert_with(|| Translated { bound: Bound::exact(Cond::False), why: None });
         self.draft.fate(line.note, Fate::NotNeeded, "the cache manager answers clients of this machine alone");
         true
     }
@@ -282,12 +306,12 @@ impl Reader<'_> {
                 let Some(acl) = self.acls.get(only.as_str()).cloned().or_else(|| acl::built_in(only)) else {
                     return false;
                 };
-                if acl::is_closed_already(&acl) {
+                if self.is_closed_by_itself(&acl) {
                     self.known_as_closed(only, &acl.notes);
                     self.draft.fate(
                         line.note,
                         Fate::Translated,
-                        "closed by itself to clients of other machines (access.destinations)",
+                        "closed by itself to all clients (access.destinations)",
                     );
                     return true;
                 }
@@ -305,10 +329,7 @@ impl Reader<'_> {
         notes
             .iter()
             .for_each(|id| self.draft.fate(*id, Fate::Translated, "access.destinations is closed for these by itself"));
-        let translated = Translated { bound: Bound::unknown(), why: None, expressions: Vec::new() };
-        self.known
-            .entry(name.to_owned())
-            .or_insert(Translated { why: Some("rules know no addresses of destinations".to_owned()), ..translated });
+        self.known.entry(name.to_owned()).or_insert(Translated::exact(Cond::False));
     }
 
     fn connections_per_client(&mut self, name: &str, acl: &acl::Acl, id: NoteId) -> bool {
@@ -322,7 +343,7 @@ impl Reader<'_> {
         let text = "the connections of one client, whatever they ask for: 503 beyond";
         notes.iter().for_each(|id| self.draft.fate(*id, Fate::Different, text));
         // No more is permitted than before, so it is no open question.
-        self.known.insert(name.to_owned(), Translated { bound: Bound::unknown(), why: None, expressions: Vec::new() });
+        self.known.insert(name.to_owned(), Translated { bound: Bound::unknown(), why: None });
         self.draft.not_a_guard(&notes);
         true
     }
@@ -439,7 +460,7 @@ impl Reader<'_> {
         for name in names {
             let Some(acl) = self.acls.get(&name).cloned() else { continue };
             let as_if = match acl.kind.as_str() {
-                "ssl::server_name" => acl::translate(&acl::Acl { kind: "dstdomain".to_owned(), ..acl }, None, false),
+                "ssl::server_name" => acl::translate(&acl::Acl { kind: "dstdomain".to_owned(), ..acl }, None),
                 "at_step" => Translated::exact(Cond::True),
                 _ => continue,
             };

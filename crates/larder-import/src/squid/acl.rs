@@ -58,10 +58,9 @@ pub fn built_in(name: &str) -> Option<Acl> {
     Some(Acl { kind: kind.to_owned(), values, ..Acl::default() })
 }
 
-/// The condition of an ACL that looks at nothing but the request and the time. `zone` is that of the machine, `has_lists` whether lists
-/// can be written.
-pub fn translate(acl: &Acl, zone: Option<&str>, has_lists: bool) -> Translated {
-    let mut translated = by_kind(acl, zone, has_lists);
+/// The condition of an ACL that looks at nothing but the request and the time. `zone` is that of the machine.
+pub fn translate(acl: &Acl, zone: Option<&str>) -> Translated {
+    let mut translated = by_kind(acl, zone);
     if !acl.list_files.is_empty() {
         let listed = Bound::exact(Cond::atom("list", [LIST]));
         translated.bound = Bound::any([translated.bound, listed]);
@@ -73,7 +72,7 @@ pub fn translate(acl: &Acl, zone: Option<&str>, has_lists: bool) -> Translated {
     translated
 }
 
-fn by_kind(acl: &Acl, zone: Option<&str>, has_lists: bool) -> Translated {
+fn by_kind(acl: &Acl, zone: Option<&str>) -> Translated {
     let values = || acl.values.iter().map(|value| value.text.as_str());
     match acl.kind.as_str() {
         "src" => clients(values()),
@@ -93,7 +92,7 @@ fn by_kind(acl: &Acl, zone: Option<&str>, has_lists: bool) -> Translated {
             }
             _ => Translated::unknown("it names no field"),
         },
-        "dstdom_regex" | "url_regex" | "urlpath_regex" => expressions(acl, has_lists),
+        "dstdom_regex" | "url_regex" | "urlpath_regex" => expressions(acl),
         // No client's request is one that Squid makes by itself.
         "transaction_initiator" if !values().any(|value| value == "client" || value == "all") => {
             Translated::exact(Cond::False)
@@ -145,9 +144,27 @@ fn clients<'a>(values: impl Iterator<Item = &'a str>) -> Translated {
     }
 }
 
-/// Networks that Larder closes by itself to clients of other machines.
-const CLOSED: [&str; 8] =
-    ["127.0.0.0/8", "0.0.0.0/32", "0.0.0.0/8", "::1/128", "::/128", "169.254.0.0/16", "fe80::/10", "224.0.0.0/4"];
+/// Networks that Larder closes by itself at each listener but those of `127.0.0.1` and `::1`.
+const CLOSED: [&str; 9] = [
+    "127.0.0.0/8",
+    "0.0.0.0/8",
+    "::1/128",
+    "::/128",
+    "169.254.0.0/16",
+    "fe80::/10",
+    "224.0.0.0/4",
+    "240.0.0.0/4",
+    "ff00::/8",
+];
+
+/// The networks of an ACL about destinations, where all of its values are networks.
+pub fn destinations_of(acl: &Acl) -> Option<Vec<String>> {
+    if acl.kind != "dst" || acl.trouble.is_some() || acl.values.is_empty() {
+        return None;
+    }
+    let nets = acl.values.iter().map(|value| networks::parse(&value.text));
+    Some(nets.collect::<Option<Vec<_>>>()?.iter().flatten().map(IpNet::to_string).collect())
+}
 
 /// Whether an ACL is about destinations that Larder closes by itself (`access.destinations`).
 pub fn is_closed_already(acl: &Acl) -> bool {
@@ -174,7 +191,7 @@ fn destinations<'a>(values: impl Iterator<Item = &'a str>) -> Translated {
             });
         }
     }
-    let why = "rules know the host of the URL and not the addresses that its name leads to (access.destinations closes networks for all)";
+    let why = "of destinations, a rule can but deny networks, in a line of its own (rule.when.destination): here the addresses that a name leads to are not known";
     Translated::partly(Cond::atom("host", literal), Cond::True, why)
 }
 
@@ -256,7 +273,7 @@ fn protocols<'a>(values: impl Iterator<Item = &'a str>) -> Translated {
         // A request for any other scheme is refused before a rule is asked.
         _ => Bound::exact(Cond::False),
     });
-    Translated { bound: Bound::any(bounds), why: None, expressions: Vec::new() }
+    Translated { bound: Bound::any(bounds), why: None }
 }
 
 const DAYS: [(char, &str); 7] =
@@ -285,7 +302,6 @@ fn times<'a>(values: impl Iterator<Item = &'a str>, zone: Option<&str>) -> Trans
                 "the time zone of the machine is not known, so that times are UTC: write rule.when.zone".to_owned(),
             ),
             bound: Bound::unknown(),
-            expressions: Vec::new(),
         },
     }
 }
@@ -316,32 +332,39 @@ fn hours(text: &str) -> Option<String> {
 fn fields(name: &str, acl: &Acl) -> Translated {
     let mut tests = Vec::new();
     for value in &acl.values {
-        let test = format!("~{}{}", if value.folds_case { "(?i)" } else { "" }, value.text);
-        match FieldTest::parse(&test) {
-            Ok(_) => tests.push(test),
-            Err(_) => return Translated::unknown("an expression that Larder can't read"),
+        let folds_case = if value.folds_case { "(?i)" } else { "" };
+        match expression::same(&value.text).map(|same| format!("~{folds_case}{same}")) {
+            Some(test) if FieldTest::parse(&test).is_ok() => tests.push(test),
+            _ => return Translated::unknown("an expression that can't be said in Larder's syntax"),
         }
     }
     Translated::exact(Cond::atom_of("field", name, tests))
 }
 
-fn expressions(acl: &Acl, has_lists: bool) -> Translated {
+/// Expressions that one ACL may have: all of a table are held against a text at once, in memory that has a bound.
+const EXPRESSIONS_MAX: usize = 2_000;
+
+fn expressions(acl: &Acl) -> Translated {
+    if acl.values.len() > EXPRESSIONS_MAX {
+        return Translated::unknown(
+            "so many expressions belong into a list: a [[list]] of the format squidguard with a file `expressions` (docs/lists.md)",
+        );
+    }
     let reach = match acl.kind.as_str() {
         "dstdom_regex" => Reach::Host,
         "url_regex" => Reach::Url,
         _ => Reach::Path,
     };
-    let (mut bounds, mut listed, mut whys) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut bounds, mut whys) = (Vec::new(), Vec::new());
     for value in &acl.values {
-        let translated = expression::translate(&value.text, value.folds_case, reach, has_lists);
+        let translated = expression::translate(&value.text, value.folds_case, reach);
         bounds.push(translated.bound);
-        listed.extend(translated.expressions);
         whys.extend(translated.why);
     }
     whys.sort();
     whys.dedup();
     let why = (!whys.is_empty()).then(|| whys.join("; "));
-    Translated { bound: Bound::any(bounds), why, expressions: listed }
+    Translated { bound: Bound::any(bounds), why }
 }
 
 #[cfg(test)]
@@ -378,8 +401,11 @@ mod tests {
             ("browser", "^Curl", "{ field = { User-Agent = \"~^Curl\" } }"),
             ("req_header", "X-A b+", "{ field = { X-A = \"~b+\" } }"),
             ("urlpath_regex", "", "never"),
+            ("url_regex", "casino ^bank:443$", "{ url_regex = [\"casino\", \"^bank:443$\"] }"),
+            ("urlpath_regex", "^/a[.]mp3", "{ target_regex = \"^/a[.]mp3\" }"),
+            ("dstdom_regex", "^ads", "{ host_regex = \"^ads\" }"),
         ] {
-            let translated = translate(&acl(kind, values), Some("UTC"), false);
+            let translated = translate(&acl(kind, values), Some("UTC"));
             assert!(translated.bound.is_exact(), "{kind} {values}: {translated:?}");
             assert_eq!(shown(&translated.bound.must), wanted, "{kind} {values}");
         }
@@ -399,17 +425,17 @@ mod tests {
             ("arp", "00:11:22:33:44:55", "never"),
             ("rep_mime_type", "video", "never"),
         ] {
-            let translated = translate(&acl(kind, values), Some("UTC"), false);
+            let translated = translate(&acl(kind, values), Some("UTC"));
             assert_eq!(translated.bound.may, Cond::True, "{kind} {values}");
             assert!(translated.why.is_some(), "{kind} {values}");
             if kind != "dstdomain" {
                 assert_eq!(shown(&translated.bound.must), must, "{kind} {values}");
             }
         }
-        let no_zone = translate(&acl("time", "MTW"), None, false);
+        let no_zone = translate(&acl("time", "MTW"), None);
         assert!(!no_zone.bound.is_exact() && no_zone.why.unwrap().contains("UTC"));
         let broken = Acl { trouble: Some("gone".to_owned()), ..acl("port", "80") };
-        assert_eq!(translate(&broken, None, false).bound.may, Cond::True);
+        assert_eq!(translate(&broken, None).bound.may, Cond::True);
     }
 
     #[test]

@@ -320,8 +320,7 @@ mod tests {
     use crate::{Format, Imported, NoFiles, Settings, import};
 
     fn imported(text: &str) -> Imported {
-        let settings =
-            Settings { format: Format::Squid, name: "s".to_owned(), zone: Some("UTC".to_owned()), lists_folder: None };
+        let settings = Settings { format: Format::Squid, name: "s".to_owned(), zone: Some("UTC".to_owned()) };
         import(text, &settings, &mut NoFiles)
     }
 

@@ -1,12 +1,14 @@
 //! Regular expressions about hosts, paths and URLs.
 //!
-//! Rules have no expression for hosts and none that sees the query, but lists do: an expression there is matched against `scheme://host/path?query`
-//! of each request that is no tunnel. Where a tunnel may be meant, all tunnels are.
+//! Squid's expressions are those of POSIX, extended, with the additions of the GNU library; Larder's are those of the crate `regex`. Rules have
+//! matchers that see the same texts as Squid's: `host_regex`, `target_regex` (the path with its query, encodings undone once) and `url_regex`
+//! (the URL likewise; of a tunnel `host:port`).
 
-use super::translated::{LIST, Translated};
-use crate::bound::{Bound, Cond};
+use super::translated::Translated;
+use crate::bound::Cond;
 use larder_rules::HostPattern;
 use larder_rules::values::Pattern;
+use std::fmt::Write;
 
 /// The part of a request that an expression is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,44 +21,35 @@ pub enum Reach {
     Url,
 }
 
+impl Reach {
+    /// The matcher that sees the same.
+    fn key(self) -> &'static str {
+        match self {
+            Reach::Host => "host_regex",
+            Reach::Path => "target_regex",
+            Reach::Url => "url_regex",
+        }
+    }
+}
+
 /// The condition of one expression.
-pub fn translate(text: &str, folds_case: bool, reach: Reach, has_lists: bool) -> Translated {
-    if text == "." || text == ".*" {
-        return Translated { bound: Bound::exact(Cond::True), why: None, expressions: Vec::new() };
+pub fn translate(text: &str, folds_case: bool, reach: Reach) -> Translated {
+    if (text == "." || text == ".*") && reach != Reach::Path {
+        return Translated::exact(Cond::True);
     }
     if reach == Reach::Host
         && let Some(hosts) = hosts(text)
     {
-        return Translated { bound: Bound::exact(Cond::atom("host", hosts)), why: None, expressions: Vec::new() };
+        return Translated::exact(Cond::atom("host", hosts));
     }
-    let unknown =
-        |why: &str| Translated { bound: Bound::unknown(), why: Some(why.to_owned()), expressions: Vec::new() };
-    let Some(expressions) = listed(text, reach) else {
-        return unknown("an expression that Larder can't say");
-    };
-    if !has_lists {
-        return unknown("an expression belongs into a list: give --out FILE, so that one can be written");
+    match same(text).map(|same| if folds_case { format!("(?i){same}") } else { same }) {
+        Some(same) if Pattern::parse(&same).is_ok() => Translated::exact(Cond::atom(reach.key(), [same])),
+        _ => Translated::unknown(&format!("the expression {} can't be said in Larder's syntax", shown(text))),
     }
-    let list = Cond::atom("list", [LIST]);
-    let connect = Cond::atom("method", ["CONNECT"]);
-    let (must, may, why) = match reach {
-        Reach::Path => {
-            let why = "by a list, in both cases of letters; percent-encoded letters of a query are not undone";
-            let plain = Cond::atom("path_regex", [format!("(?i){text}")]);
-            (Cond::False, Cond::any([list.clone(), plain]), why)
-        }
-        Reach::Url if needs_slash(text) => {
-            let why = "by a list, in both cases of letters; percent-encoded letters are not undone";
-            (Cond::False, list.clone(), why)
-        }
-        _ => {
-            let why =
-                "by a list, which does not see the hosts of tunnels: a tunnel (CONNECT) is taken for one that is meant";
-            (Cond::False, Cond::any([list.clone(), connect]), why)
-        }
-    };
-    let must = if folds_case && reach != Reach::Host { list } else { must };
-    Translated { bound: Bound { must, may }, why: Some(why.to_owned()), expressions }
+}
+
+fn shown(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).take(60).collect()
 }
 
 /// The hosts that an expression means, where it means a name or all below one: `^a\.b$`, `\.b$`, `(^|\.)b$`.
@@ -92,123 +85,147 @@ fn literal(text: &str) -> Option<String> {
                 escaped @ ('.' | '-') => out.push(escaped),
                 _ => return None,
             },
-            letter if letter.is_ascii_alphanumeric() || letter == '-' || letter == '_' => out.push(letter),
+            letter if letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-' || letter == '_' => {
+                out.push(letter);
+            }
             _ => return None,
         }
     }
-    let name = out.to_ascii_lowercase();
-    (!name.is_empty() && HostPattern::parse(&name).is_some()).then_some(name)
+    (!out.is_empty() && HostPattern::parse(&out).is_some()).then_some(out)
 }
 
-/// Whether all texts of an expression have a slash in them, as no `host:port` of a tunnel has.
-fn needs_slash(text: &str) -> bool {
-    let Some(alternatives) = alternatives(text) else { return false };
-    alternatives.iter().all(|one| {
-        let mut depth = 0_usize;
-        let bytes = one.as_bytes();
-        let mut at = 0;
-        while let Some(byte) = bytes.get(at) {
-            match byte {
-                b'\\' => at += 1,
-                b'(' | b'[' => depth += 1,
-                b')' | b']' => depth = depth.saturating_sub(1),
-                b'/' if depth == 0 && !matches!(bytes.get(at + 1), Some(b'?' | b'*' | b'{')) => return true,
-                _ => {}
-            }
-            at += 1;
-        }
-        false
-    })
-}
-
-/// The letters of an expression that stand for themselves or are operators: those in brackets and behind a `\` are left out.
-struct Operators<'t> {
-    letters: std::str::CharIndices<'t>,
-    in_class: bool,
-    escaped: bool,
-}
-
-impl Operators<'_> {
-    fn of(text: &str) -> Operators<'_> {
-        Operators { letters: text.char_indices(), in_class: false, escaped: false }
-    }
-
-    /// Whether neither brackets nor a `\` are open at the end.
-    fn is_closed(&self) -> bool {
-        !self.in_class && !self.escaped
-    }
-}
-
-impl Iterator for Operators<'_> {
-    type Item = (usize, char);
-
-    fn next(&mut self) -> Option<(usize, char)> {
-        loop {
-            let (at, letter) = self.letters.next()?;
-            match letter {
-                _ if self.escaped => self.escaped = false,
-                '\\' => self.escaped = true,
-                '[' if !self.in_class => self.in_class = true,
-                ']' if self.in_class => self.in_class = false,
-                _ if self.in_class => {}
-                _ => return Some((at, letter)),
-            }
-        }
-    }
-}
-
-/// The alternatives of an expression that stand in no group. `None` where its brackets do not close.
-fn alternatives(text: &str) -> Option<Vec<&str>> {
-    let (mut parts, mut depth, mut begin) = (Vec::new(), 0_usize, 0);
-    let mut operators = Operators::of(text);
-    for (at, letter) in operators.by_ref() {
-        match letter {
-            '(' => depth += 1,
-            ')' => depth = depth.checked_sub(1)?,
-            '|' if depth == 0 => {
-                parts.push(text.get(begin..at)?);
-                begin = at + 1;
-            }
-            _ => {}
-        }
-    }
-    parts.push(text.get(begin..)?);
-    (depth == 0 && operators.is_closed()).then_some(parts)
-}
-
-/// Expressions over `scheme://host/path?query`, one of which is found where the source's is found in its part.
-fn listed(text: &str, reach: Reach) -> Option<Vec<String>> {
-    if text.contains(['\n', '\r', '\0']) || text.starts_with('#') || Pattern::parse(text).is_err() {
+/// The expression in the syntax of the crate `regex` that is found in the same texts; `None` where there is none, or where POSIX leaves open
+/// what it means.
+pub fn same(text: &str) -> Option<String> {
+    if text.contains(['\n', '\r', '\0']) {
         return None;
     }
-    let mut out = Vec::new();
-    for one in alternatives(text)? {
-        let (body, is_anchored) = one.strip_prefix('^').map_or((one, false), |body| (body, true));
-        if has_inner_anchor(body) {
-            return None;
-        }
-        match reach {
-            Reach::Url => out.push(one.to_owned()),
-            Reach::Path if is_anchored => out.push(format!("^[a-z]+://[^/]*(?:{body})")),
-            Reach::Path => {
-                out.push(format!("^[a-z]+://[^/]*/.*(?:{body})"));
-                if body.starts_with(['/', '(', '[', '.']) {
-                    out.push(format!("^[a-z]+://[^/]*(?:{body})"));
-                }
+    let mut out = String::new();
+    let mut rest = text;
+    // Whether something stands before that can be repeated.
+    let mut is_repeatable = false;
+    while let Some(letter) = rest.chars().next() {
+        let behind = &rest[letter.len_utf8()..];
+        (rest, is_repeatable) = match letter {
+            '\\' => (escaped(behind, &mut out)?, true),
+            '[' => (class(behind, &mut out)?, true),
+            '*' | '+' | '?' | '{' if !is_repeatable => return None,
+            '*' | '+' | '?' => (repetition(rest, &mut out)?, false),
+            '{' => (interval(behind, &mut out)?, false),
+            '(' | '|' => {
+                out.push(letter);
+                (behind, false)
             }
-            Reach::Host => {
-                let (body, end) = body.strip_suffix('$').map_or((body, ""), |body| (body, "\\.?/"));
-                let start = if is_anchored { "" } else { "[^/]*" };
-                out.push(format!("^[a-z]+://{start}(?:{body}){end}"));
+            '^' => {
+                out.push('^');
+                (behind, false)
             }
-        }
+            '$' => {
+                out.push('$');
+                (behind, false)
+            }
+            '}' | ']' => {
+                _ = write!(out, "\\{letter}");
+                (behind, true)
+            }
+            letter => {
+                out.push(letter);
+                (behind, true)
+            }
+        };
     }
-    out.iter().all(|one| Pattern::parse(one).is_ok()).then_some(out)
+    Some(out)
 }
 
-/// A `^` that is no anchor of the whole, or a `$` inside a group, can't be moved.
-fn has_inner_anchor(body: &str) -> bool {
-    Operators::of(body).any(|(at, letter)| letter == '^' || (letter == '$' && at + 1 < body.len()))
+/// Behind a `\`: the additions of GNU, or a letter that stands for itself.
+fn escaped<'t>(text: &'t str, out: &mut String) -> Option<&'t str> {
+    let letter = text.chars().next()?;
+    match letter {
+        'w' | 'W' | 's' | 'S' | 'b' | 'B' => _ = write!(out, "\\{letter}"),
+        '<' => out.push_str("\\b{start}"),
+        '>' => out.push_str("\\b{end}"),
+        '`' => out.push_str("\\A"),
+        '\'' => out.push_str("\\z"),
+        // Back references take time without bound.
+        '1'..='9' => return None,
+        letter => out.push_str(&regex_letter(letter)),
+    }
+    Some(&text[letter.len_utf8()..])
+}
+
+/// A letter that stands for itself.
+fn regex_letter(letter: char) -> String {
+    match "\\.+*?()|[]{}^$#&-~".contains(letter) {
+        true => format!("\\{letter}"),
+        false => letter.to_string(),
+    }
+}
+
+/// One repetition, or several that mean one together: `*?` is `*`.
+fn repetition<'t>(text: &'t str, out: &mut String) -> Option<&'t str> {
+    let rest = text.trim_start_matches(['*', '+', '?']);
+    let all = &text[..text.len() - rest.len()];
+    out.push(match (all.contains(['*', '?']), all.contains(['*', '+'])) {
+        (true, true) => '*',
+        (true, false) => '?',
+        _ => '+',
+    });
+    (!rest.starts_with('{')).then_some(rest)
+}
+
+/// `{2}`, `{2,}`, `{2,5}`, `{,5}`, behind its `{`.
+fn interval<'t>(text: &'t str, out: &mut String) -> Option<&'t str> {
+    let (inner, rest) = text.split_once('}')?;
+    let is_number = |text: &str| !text.is_empty() && text.len() < 4 && text.bytes().all(|byte| byte.is_ascii_digit());
+    match inner.split_once(',') {
+        None if is_number(inner) => _ = write!(out, "{{{inner}}}"),
+        Some(("", most)) if is_number(most) => _ = write!(out, "{{0,{most}}}"),
+        Some((least, "")) if is_number(least) => _ = write!(out, "{{{least},}}"),
+        Some((least, most)) if is_number(least) && is_number(most) => _ = write!(out, "{{{least},{most}}}"),
+        _ => return None,
+    }
+    (!rest.starts_with(['*', '+', '?', '{'])).then_some(rest)
+}
+
+/// A class of letters, behind its `[`. A `\` is a letter in it.
+fn class<'t>(text: &'t str, out: &mut String) -> Option<&'t str> {
+    out.push('[');
+    let mut rest = text;
+    if let Some(behind) = rest.strip_prefix('^') {
+        out.push('^');
+        rest = behind;
+    }
+    let mut is_first = true;
+    loop {
+        let letter = rest.chars().next()?;
+        let behind = &rest[letter.len_utf8()..];
+        rest = match letter {
+            ']' if !is_first => {
+                out.push(']');
+                return Some(behind);
+            }
+            // Equivalence classes and names of letters depend on the locale.
+            '[' if behind.starts_with(['.', '=']) => return None,
+            '[' if behind.starts_with(':') => {
+                let (name, behind) = behind.strip_prefix(':')?.split_once(":]")?;
+                _ = write!(out, "[:{name}:]");
+                behind
+            }
+            '-' => {
+                // At an end it is a letter, in between it makes a range.
+                out.push_str(if is_first || behind.starts_with(']') { "\\-" } else { "-" });
+                behind
+            }
+            letter => {
+                if "\\[]^&~".contains(letter) {
+                    out.push('\\');
+                }
+                out.push(letter);
+                behind
+            }
+        };
+        is_first = false;
+    }
 }
 
 #[cfg(test)]
@@ -225,6 +242,7 @@ mod tests {
             ("example\\.com$", None),
             (".example.com$", None),
             ("^example\\.com", None),
+            ("^Example\\.com$", None),
             ("sex", None),
         ] {
             let wanted = wanted.map(|names| names.into_iter().map(str::to_owned).collect::<Vec<_>>());
@@ -233,51 +251,48 @@ mod tests {
     }
 
     #[test]
-    fn expressions_of_lists() {
-        let found = |text: &str, reach, url: &str| {
-            let all = listed(text, reach).unwrap_or_else(|| panic!("{text}"));
-            all.iter().any(|one| Pattern::parse(&format!("(?i){one}")).unwrap().is_in(url.as_bytes()))
-        };
-        for (text, reach, url, wanted) in [
-            ("^/ads/", Reach::Path, "http://a.test/ads/x", true),
-            ("^/ads/", Reach::Path, "http://a.test/x/ads/", false),
-            ("/ads", Reach::Path, "http://a.test/ads", true),
-            ("/ads", Reach::Path, "http://a.test/x/ads", true),
-            ("\\.mp3$", Reach::Path, "http://a.test/x.mp3", true),
-            ("\\.mp3$", Reach::Path, "http://a.mp3/x?y=.MP3", true),
-            ("\\.mp3$", Reach::Path, "http://a.mp3/", false),
-            ("^/a|b$", Reach::Path, "http://x.test/qb", true),
-            ("[/x]ads", Reach::Path, "http://a.test/ads", true),
-            ("porn", Reach::Url, "http://porn.test/", true),
-            ("^foo", Reach::Host, "http://foo.test/", true),
-            ("^foo", Reach::Host, "http://a.foo/foo", false),
-            ("foo$", Reach::Host, "http://a.foo/x", true),
-            ("foo$", Reach::Host, "http://a.test/foo", false),
+    fn expressions_in_another_syntax() {
+        for (text, wanted) in [
+            ("casino", Some("casino")),
+            ("^https?://[^/]*\\.mp3$", Some("^https?://[^/]*\\.mp3$")),
+            ("(a|b)+?c*+", Some("(a|b)*c*")),
+            ("a\\d\\/\\.", Some("ad/\\.")),
+            ("[\\w]x{,2}", Some("[\\\\w]x{0,2}")),
+            ("[]a-c-][^[:digit:]&&]", Some("[\\]a-c\\-][^[:digit:]\\&\\&]")),
+            ("\\<ads\\>", Some("\\b{start}ads\\b{end}")),
+            ("a}]", Some("a\\}\\]")),
+            ("(a)\\1", None),
+            ("[[.a.]]", None),
+            ("*a", None),
+            ("(?i)a", None),
+            ("a{b", None),
+            ("a{2}*", None),
+            ("[a", None),
+            ("a\\", None),
+            ("a\nb", None),
         ] {
-            assert_eq!(found(text, reach, url), wanted, "{text} {url}");
-        }
-        for text in ["(", "a(^b)", "a$b", "#x", "a|(b"] {
-            assert_eq!(listed(text, Reach::Path), None, "{text}");
+            let found = same(text);
+            assert_eq!(found.as_deref(), wanted, "{text}");
+            assert!(found.is_none_or(|found| Pattern::parse(&found).is_ok()), "{text}");
         }
     }
 
     #[test]
-    fn tunnels_are_meant_where_they_may_be() {
-        for (text, reach, may_be_tunnel) in [
-            ("porn", Reach::Url, true),
-            ("^http://a", Reach::Url, false),
-            ("/ads/", Reach::Url, false),
-            ("a|/b", Reach::Url, true),
-            ("(/b)", Reach::Url, true),
-            ("a/?", Reach::Url, true),
-            ("porn", Reach::Path, false),
-            ("porn", Reach::Host, true),
+    fn each_part_has_its_matcher() {
+        for (text, reach, key) in [
+            ("^http://a", Reach::Url, "url_regex"),
+            ("\\.mp3$", Reach::Path, "target_regex"),
+            ("^ads", Reach::Host, "host_regex"),
+            ("^ads\\.test$", Reach::Host, "host"),
         ] {
-            let translated = translate(text, true, reach, true);
-            assert_eq!(translated.bound.may.has("method"), may_be_tunnel, "{text}");
-            assert!(translated.bound.may.has("list") && translated.why.is_some());
+            let translated = translate(text, true, reach);
+            assert!(translated.bound.is_exact() && translated.bound.must.has(key), "{translated:?}");
         }
-        assert_eq!(translate("porn", true, Reach::Url, false).bound, Bound::unknown());
-        assert_eq!(translate(".", false, Reach::Url, false).bound, Bound::exact(Cond::True));
+        assert_eq!(translate("porn", true, Reach::Url).bound.must, Cond::atom("url_regex", ["(?i)porn"]));
+        assert_eq!(translate(".", false, Reach::Url).bound.must, Cond::True);
+        for unknown in ["(a)\\1", "(", "a)"] {
+            let translated = translate(unknown, false, Reach::Url);
+            assert!(translated.bound.may == Cond::True && translated.why.is_some(), "{unknown}");
+        }
     }
 }

@@ -39,6 +39,7 @@ pub fn read(text: &str, settings: &Settings, files: &mut dyn Files) -> Draft {
         bandwidth: bandwidth::Pools::default(),
         effects: Vec::new(),
         store: store::Store::default(),
+        closes_own_machine: lines.iter().any(is_port) && lines.iter().all(closes_own_machine),
     };
     let noted: Vec<(Line, NoteId)> = lines
         .into_iter()
@@ -79,6 +80,8 @@ struct Reader<'a> {
     /// Rules without a verdict, which stand before those with one.
     effects: Vec<Effect>,
     store: store::Store,
+    /// Clients of all listeners are kept from this machine and its link, whatever name leads there.
+    closes_own_machine: bool,
 }
 
 /// A rule without a verdict.
@@ -188,16 +191,20 @@ impl Reader<'_> {
     fn translated(&mut self, name: &str, depth: usize) -> Translated {
         let Some(acl) = self.acls.get(name).cloned().or_else(|| acl::built_in(name)) else {
             let why = Some(format!("there is no acl {name}"));
-            return Translated { bound: Bound::unknown(), why, expressions: Vec::new() };
+            return Translated { bound: Bound::unknown(), why };
         };
         if ["any-of", "all-of"].contains(&acl.kind.as_str()) && acl.trouble.is_none() && depth < 4 {
             return self.group(&acl, depth);
         }
         let mut translated = match self.people.cond(&acl) {
             Some(translated) => translated,
-            None => acl::translate(&acl, self.settings.zone.as_deref(), self.settings.lists_folder.is_some()),
+            None if self.is_closed_by_itself(&acl) => Translated {
+                why: Some("access.destinations is closed for these by itself".to_owned()),
+                ..Translated::exact(Cond::False)
+            },
+            None => acl::translate(&acl, self.settings.zone.as_deref()),
         };
-        let lists = self.lists(name, &acl, &translated);
+        let lists = self.lists(name, &acl);
         replace_lists(&mut translated.bound.must, &lists);
         replace_lists(&mut translated.bound.may, &lists);
         for id in acl.notes {
@@ -214,6 +221,11 @@ impl Reader<'_> {
         translated
     }
 
+    /// Whether an ACL is about destinations that Larder closes by itself at each listener of this configuration.
+    fn is_closed_by_itself(&self, acl: &Acl) -> bool {
+        self.closes_own_machine && acl::is_closed_already(acl)
+    }
+
     fn group(&mut self, acl: &Acl, depth: usize) -> Translated {
         let (mut bounds, mut whys) = (Vec::new(), Vec::new());
         for value in &acl.values {
@@ -225,11 +237,11 @@ impl Reader<'_> {
         }
         let bound = if acl.kind == "any-of" { Bound::any(bounds) } else { Bound::all(bounds) };
         acl.notes.iter().for_each(|id| self.draft.translated(*id));
-        Translated { bound, why: (!whys.is_empty()).then(|| whys.join("; ")), expressions: Vec::new() }
+        Translated { bound, why: (!whys.is_empty()).then(|| whys.join("; ")) }
     }
 
     /// Makes the lists of an ACL; gives their names.
-    fn lists(&mut self, name: &str, acl: &Acl, translated: &Translated) -> Vec<String> {
+    fn lists(&mut self, name: &str, acl: &Acl) -> Vec<String> {
         let mut lists = Vec::new();
         for file in &acl.list_files {
             let list = self.draft.free_name("list", name);
@@ -238,15 +250,6 @@ impl Reader<'_> {
                 .with("source", file.as_str())
                 .with("format", "domains")
                 .with("refresh", "1m");
-            self.draft.push("list", table, &acl.notes);
-            lists.push(list);
-        }
-        if let (false, Some(folder)) = (translated.expressions.is_empty(), &self.settings.lists_folder) {
-            let list = self.draft.free_name("list", name);
-            let source = format!("{folder}/{list}");
-            self.draft.file(format!("{list}/expressions"), format!("{}\n", translated.expressions.join("\n")));
-            let table =
-                Table::default().with("name", list.as_str()).with("source", source).with("format", "squidguard");
             self.draft.push("list", table, &acl.notes);
             lists.push(list);
         }
@@ -347,6 +350,20 @@ fn replace_lists(cond: &mut Cond, lists: &[String]) {
         Cond::And(all) | Cond::Or(all) => all.iter_mut().for_each(|cond| replace_lists(cond, lists)),
         _ => {}
     }
+}
+
+fn is_port(line: &Line) -> bool {
+    ["http_port", "https_port"].contains(&line.name())
+}
+
+/// Whether clients are kept from this machine as far as a line says: clients of a listener of `127.0.0.1` are not, and a parent looks names up
+/// by itself.
+fn closes_own_machine(line: &Line) -> bool {
+    let at = line.word(1);
+    let is_open = |at: &str| at.parse::<std::net::SocketAddr>().is_ok_and(|at| !at.ip().to_canonical().is_loopback());
+    let is_parent =
+        line.name() == "cache_peer" && line.word(2) == "parent" && line.rest(3).all(|word| word != "originserver");
+    !is_parent && (!is_port(line) || at.parse::<u16>().is_ok() || is_open(at))
 }
 
 /// `on`, `off`, or neither.

@@ -129,17 +129,10 @@ impl People {
 
     /// The condition of an ACL about people; `None` where it is about something else.
     pub fn cond(&self, acl: &Acl) -> Option<Translated> {
-        let exact = |cond: Cond, why: Option<&str>| Translated {
-            bound: Bound::exact(cond),
-            why: why.map(str::to_owned),
-            expressions: Vec::new(),
-        };
-        let unknown =
-            |why: &str| Translated { bound: Bound::unknown(), why: Some(why.to_owned()), expressions: Vec::new() };
+        let exact =
+            |cond: Cond, why: Option<&str>| Translated { bound: Bound::exact(cond), why: why.map(str::to_owned) };
+        let unknown = |why: &str| Translated { bound: Bound::unknown(), why: Some(why.to_owned()) };
         match acl.kind.as_str() {
-            _ if super::acl::is_closed_already(acl) => {
-                Some(exact(Cond::False, Some("access.destinations is closed for these by itself")))
-            }
             "proxy_auth" if matches!(self.mode, Login::None | Login::Unknown) => {
                 Some(unknown("no auth_param says how people log in"))
             }
@@ -150,7 +143,6 @@ impl People {
                     true => Some(Translated {
                         bound: Bound { must: users, may: Cond::atom("user", ["*"]) },
                         why: Some("names of users count as they are written".to_owned()),
-                        expressions: Vec::new(),
                     }),
                     false => Some(exact(users, None)),
                 }

@@ -9,8 +9,6 @@ pub struct Translated {
     pub bound: Bound,
     /// Why it is not exact, or what is to be known of it.
     pub why: Option<String>,
-    /// Expressions of a list that the condition names by [`LIST`].
-    pub expressions: Vec<String>,
 }
 
 /// The name that stands for the list of an ACL until it has one.
@@ -19,12 +17,12 @@ pub const LIST: &str = "\u{0}list";
 impl Translated {
     /// Exactly this condition.
     pub fn exact(cond: Cond) -> Translated {
-        Translated { bound: Bound::exact(cond), why: None, expressions: Vec::new() }
+        Translated { bound: Bound::exact(cond), why: None }
     }
 
     /// Between two conditions, for this reason.
     pub fn partly(must: Cond, may: Cond, why: &str) -> Translated {
-        Translated { bound: Bound { must, may }, why: Some(why.to_owned()), expressions: Vec::new() }
+        Translated { bound: Bound { must, may }, why: Some(why.to_owned()) }
     }
 
     /// Nothing is known of it, for this reason.

@@ -4,7 +4,7 @@ use larder_import::{Files, Format, NoFiles, Settings, import};
 use proptest::prelude::*;
 
 fn settings(format: Format) -> Settings {
-    Settings { format, name: "source".to_owned(), zone: None, lists_folder: Some("/lists".to_owned()) }
+    Settings { format, name: "source".to_owned(), zone: None }
 }
 
 fn format() -> impl Strategy<Value = Format> {

@@ -18,6 +18,8 @@ pub struct Request {
     pub scheme: &'static str,
     pub host: String,
     pub port: u16,
+    /// The address to which the name of the host leads.
+    pub address: Option<IpAddr>,
     /// Path with query; a CONNECT has none.
     pub path: String,
     pub fields: Vec<(&'static str, String)>,
@@ -35,7 +37,6 @@ pub struct Judge {
     clients: Networks,
     connect_ports: Vec<u16>,
     login: bool,
-    lists: Vec<(String, Vec<Pattern>)>,
 }
 
 impl Judge {
@@ -43,10 +44,6 @@ impl Judge {
         let config: toml::Table = imported.toml.parse().unwrap_or_else(|error| panic!("{error}\n{}", imported.toml));
         let rules: Vec<Rule> = tables(config.get("rule")).map(rule).collect();
         let access = config.get("access").and_then(Value::as_table).cloned().unwrap_or_default();
-        let lists = imported.files.iter().map(|(path, text)| {
-            let name = path.split('/').next().unwrap().to_owned();
-            (name, text.lines().map(|line| Pattern::parse(&format!("(?i){line}")).unwrap()).collect())
-        });
         Judge {
             table: Table::new(rules.clone()).unwrap_or_else(|trouble| panic!("{trouble}\n{}", imported.toml)),
             rules,
@@ -57,7 +54,6 @@ impl Judge {
                 .map(|ports| ports.iter().map(|port| u16::try_from(port.as_integer().unwrap()).unwrap()).collect())
                 .unwrap_or_default(),
             login: access.contains_key("login"),
-            lists: lists.collect(),
         }
     }
 
@@ -78,6 +74,14 @@ impl Judge {
             Some(Verdict::Deny { .. } | Verdict::Redirect { .. }) => return false,
             Some(Verdict::Login(_)) if request.user.is_none() => return false,
             _ => {}
+        }
+        // The connection leads to this address, which each rule that holds but for it may close.
+        let Ok(closed) = self.table.by_destination(&seen, &matched) else { return false };
+        let leads_to = request.address.or_else(|| request.host.parse().ok());
+        if closed.iter().any(|number| {
+            leads_to.is_some_and(|address| self.rules[usize::from(*number)].when.destination.contains(address))
+        }) {
+            return false;
         }
         !self.login || request.user.is_some()
     }
@@ -144,6 +148,10 @@ fn condition(table: &toml::Table) -> When {
             "zone" => when.zone = Zone::find(value.as_str().unwrap()).unwrap(),
             "path" => when.path = values().iter().map(|text| PathPattern::parse(text).unwrap()).collect(),
             "path_regex" => when.path_regex = values().iter().map(|text| Pattern::parse(text).unwrap()).collect(),
+            "target_regex" => when.target_regex = values().iter().map(|text| Pattern::parse(text).unwrap()).collect(),
+            "url_regex" => when.url_regex = values().iter().map(|text| Pattern::parse(text).unwrap()).collect(),
+            "host_regex" => when.host_regex = values().iter().map(|text| Pattern::parse(text).unwrap()).collect(),
+            "destination" => when.destination = values().iter().map(|text| network(text).unwrap()).collect(),
             "query" => when.query = values().iter().map(|text| QueryPattern::parse(text).unwrap()).collect(),
             "list" => when.list = values().into_iter().map(Into::into).collect(),
             "user" => when.user = values().into_iter().map(Into::into).collect(),
@@ -225,17 +233,14 @@ impl Facts for Seen<'_> {
     fn path(&self) -> Result<Option<&[u8]>, Stop> {
         Ok((self.method != Method::Connect).then_some(self.path.as_bytes()))
     }
+    fn sent_path(&self) -> Result<Option<&str>, Stop> {
+        Ok((self.method != Method::Connect).then_some(self.path))
+    }
     fn query(&self) -> Option<&str> {
         self.query
     }
-    fn in_list(&self, name: &str) -> bool {
-        // A tunnel has no URL.
-        if self.method == Method::Connect {
-            return false;
-        }
-        let url = format!("{}://{}{}", self.request.scheme, self.request.host, self.request.path);
-        let list = self.judge.lists.iter().find(|(known, _)| known == name).unwrap();
-        list.1.iter().any(|pattern| pattern.is_in(url.as_bytes()))
+    fn in_list(&self, _: &str) -> bool {
+        false
     }
     fn country(&self) -> Option<[u8; 2]> {
         None
@@ -251,7 +256,8 @@ impl Facts for Seen<'_> {
     fn each_group(&self, _: &mut dyn FnMut(&str)) -> Result<(), Stop> {
         Ok(())
     }
-    fn each_destination(&self, _: &mut dyn FnMut(IpAddr)) -> Result<(), Stop> {
+    fn each_destination(&self, each: &mut dyn FnMut(IpAddr)) -> Result<(), Stop> {
+        self.host.ip().into_iter().for_each(each);
         Ok(())
     }
     fn depends_on(&self, _: Slots) {}

@@ -5,7 +5,7 @@ use larder_import::{Fate, Format, Imported, NoFiles, Settings, import};
 const HEAD: &str = "http_port 3128\nacl lan src 10.0.0.0/8\nacl inner dstdomain .corp.test\nacl near dst 10.0.0.0/8\nhttp_access allow lan\n";
 
 fn imported(lines: &str) -> Imported {
-    let settings = Settings { format: Format::Squid, name: "source".to_owned(), zone: None, lists_folder: None };
+    let settings = Settings { format: Format::Squid, name: "source".to_owned(), zone: None };
     let imported = import(&format!("{HEAD}{lines}"), &settings, &mut NoFiles);
     imported.toml.parse::<toml::Table>().unwrap_or_else(|error| panic!("{error}\n{}", imported.toml));
     imported
@@ -117,6 +117,7 @@ fn request(client: &str, method: &'static str, host: &str) -> crate::judged::Req
         path: "/".to_owned(),
         fields: Vec::new(),
         minute: 0,
+        address: None,
         listener: "0.0.0.0:3128".parse().unwrap(),
         user: None,
     }

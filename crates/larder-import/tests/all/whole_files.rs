@@ -29,12 +29,7 @@ impl Files for Office {
 }
 
 fn imported(format: Format, text: &str, files: &mut dyn Files) -> Imported {
-    let settings = Settings {
-        format,
-        name: "source".to_owned(),
-        zone: Some("UTC".to_owned()),
-        lists_folder: Some("/etc/larder/larder.lists".to_owned()),
-    };
+    let settings = Settings { format, name: "source".to_owned(), zone: Some("UTC".to_owned()) };
     let imported = import(text, &settings, files);
     imported.toml.parse::<toml::Table>().unwrap_or_else(|error| panic!("{error}\n{}", imported.toml));
     imported
@@ -52,6 +47,7 @@ fn get(url: &str, client: &str) -> Request {
         path: format!("/{path}"),
         fields: Vec::new(),
         minute: 0,
+        address: None,
         listener: "0.0.0.0:80".parse().unwrap(),
         user: None,
     }
@@ -110,7 +106,7 @@ fn an_office() {
         "clients = [\"10.0.9.0/24\", \"10.0.8.1/32\", \"10.0.0.0/8\"]",
         "connect_ports = [443]",
         "source = \"/etc/squid/blocked\"",
-        "source = \"/etc/larder/larder.lists/media\"",
+        "when = { target_regex = '(?i)\\.(mp3|mp4)$' }",
         "command = [\"/usr/bin/squidGuard\", \"-c\", \"/etc/squidguard/squidGuard.conf\"]",
         "children = 8",
         "remove = [\"Referer\"]",
@@ -129,8 +125,7 @@ fn an_office() {
     assert_eq!(fate("client_delay_pools"), Some(Fate::Missing));
     assert_eq!(fate("no_such_thing"), Some(Fate::Missing));
     assert_eq!(fate("visible_hostname"), Some(Fate::NotNeeded));
-    assert_eq!(imported.files.len(), 1);
-    assert!(imported.guards_to_look_at().any(|note| note.source.contains("deny media")));
+    assert!(!imported.guards_to_look_at().any(|note| note.source.contains("deny media")));
     // Each directive has its line in the result.
     for note in &imported.notes {
         assert!(toml.contains(&format!("# {}:{}  {}", note.file, note.line, note.source)), "{note}\n{toml}");
@@ -155,6 +150,33 @@ fn a_request_has_the_limits_of_the_first_pool_that_allows_it() {
     // A limit opens and closes nothing.
     assert!(Judge::of(&imported).allows(&get("http://a.test/", "10.1.1.1")));
     assert!(!Judge::of(&imported).allows(&get("http://a.test/", "8.8.8.8")));
+}
+
+/// What Larder closes by itself needs no rule; a listener of this machine alone closes nothing.
+#[test]
+fn denied_destinations_are_closed_at_every_listener() {
+    for (port, nets, of_rule) in [
+        ("3128", "127.0.0.3", None),
+        ("127.0.0.1:3128", "127.0.0.3", Some("destination = \"127.0.0.3/32\"")),
+        ("3128", "127.0.0.0/8 10.0.0.0/8", Some("destination = [\"127.0.0.0/8\", \"10.0.0.0/8\"]")),
+    ] {
+        let text = format!(
+            "http_port {port}\nacl there dst {nets}\nacl post method POST\nhttp_access deny post there\nhttp_access deny there\nhttp_access allow all\n"
+        );
+        let imported = imported(Format::Squid, &text, &mut NoFiles);
+        assert!(of_rule.is_none_or(|rule| imported.toml.contains(rule)), "{}", imported.toml);
+        assert_eq!(imported.guards_to_look_at().count(), 0, "{}", imported.toml);
+        let judge = Judge::of(&imported);
+        let there = Request { address: "127.0.0.3".parse().ok(), ..get("http://a.test/", "10.0.0.1") };
+        assert_eq!(judge.allows(&there), of_rule.is_none(), "{}", imported.toml);
+        assert!(judge.allows(&get("http://a.test/", "10.0.0.1")), "{}", imported.toml);
+    }
+    // Nothing is known of a name, and through a parent none is looked up.
+    for text in ["acl there dst pc.test\n", "cache_peer p.test parent 3128 0\nacl there dst 10.0.0.0/8\n"] {
+        let text = format!("http_port 3128\n{text}http_access deny there\nhttp_access allow all\n");
+        let imported = imported(Format::Squid, &text, &mut NoFiles);
+        assert!(imported.guards_to_look_at().any(|note| note.source.contains("deny there")), "{}", imported.toml);
+    }
 }
 
 #[test]

@@ -99,9 +99,11 @@ fn verify(flags: &Flags) -> u8 {
     let stored_for_all: String =
         config.rules.iter().filter(|rule| rule.does.even_if_private).map(stored_for_all).collect();
     let never: String = never(config.rule_table.table.rules()).into_iter().map(never_holds).collect();
+    let of_people: String =
+        people::examine(config).unwrap_or_default().iter().map(|note| format!("note: {note}\n")).collect();
     let bounds: String = config.mounts.iter().map(|mount| script::bounds(mount)).collect();
     print(format!(
-        "the configuration is right ({file}): listens on {}, {}\n{page}{own_programs}{stored_for_all}{never}{bounds}{list_notes}",
+        "the configuration is right ({file}): listens on {}, {}\n{page}{own_programs}{stored_for_all}{never}{of_people}{bounds}{list_notes}",
         addresses.join(", "),
         match config.sites.len() {
             1 => "1 site".to_owned(),
@@ -182,7 +184,7 @@ fn troubles(loaded: &Loaded) -> Vec<String> {
             troubles.push(format!("python {} ({}): {trouble}", mount.python.name, mount.python.place));
         }
     }
-    troubles.extend(people::troubles(config));
+    troubles.extend(people::examine(config).err());
     if let Some(LogTo::File(path)) = config.log.as_ref().map(|log| &log.to) {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if !folder.is_dir() {

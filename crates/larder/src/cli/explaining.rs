@@ -1,15 +1,17 @@
 //! `larder explain`: what was decided about a request, or would be.
 
+use super::running::{note_errors, store_of};
 use super::{Flags, TROUBLE, WRONG};
 use crate::config::proxy_variables::ProxyVariables;
 use crate::diagnostics;
-use crate::explain::{self, Asking, Explanation, Places};
+use crate::explain::{self, Asking, Explanation, Places, Summary};
 use crate::purge::encoded;
 use crate::record::Id;
 use crate::run::{self, control};
 use crate::{cache_settings, disk};
 use clap::Args;
 use larder_cache::cache::Cache;
+use serde::Deserialize;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -20,8 +22,11 @@ pub(super) struct ExplainFlags {
     #[command(flatten)]
     flags: Flags,
     /// A URL: what would happen now. The name of a request (field Larder-Request, `id` in the log): what happened
-    #[arg(value_name = "URL|REQUEST-ID")]
-    what: String,
+    #[arg(value_name = "URL|REQUEST-ID", required_unless_present = "last")]
+    what: Option<String>,
+    /// The newest request that the running Larder had
+    #[arg(long, conflicts_with_all = ["what", "header", "client", "at"])]
+    last: bool,
     /// A field of the request
     #[arg(long = "header", short = 'H', value_name = "'NAME: VALUE'")]
     header: Vec<String>,
@@ -40,10 +45,15 @@ pub(super) struct ExplainFlags {
 }
 
 impl ExplainFlags {
+    /// The URL or the name of a request; empty where the newest one is meant.
+    fn what(&self) -> &str {
+        self.what.as_deref().unwrap_or_default()
+    }
+
     fn asking(&self) -> Asking {
         let asking = Asking::default();
         Asking {
-            url: self.what.clone(),
+            url: self.what().to_owned(),
             method: self.method.clone(),
             fields: self.header.clone(),
             client: self.client.unwrap_or(asking.client),
@@ -54,10 +64,10 @@ impl ExplainFlags {
 
     /// The API's path for the same question.
     fn path(&self) -> String {
-        if Id::parse(&self.what).is_some() {
-            return format!("/requests/{}", self.what);
+        if Id::parse(self.what()).is_some() {
+            return format!("/requests/{}", self.what());
         }
-        let mut path = format!("/explain?url={}&method={}", encoded(&self.what), encoded(&self.method));
+        let mut path = format!("/explain?url={}&method={}", encoded(self.what()), encoded(&self.method));
         let fields = self.header.iter().map(|field| ("header", field.clone()));
         let client = self.client.map(|client| ("client", client.to_string()));
         let at = self.at.map(|at| ("listener", at.to_string()));
@@ -69,15 +79,24 @@ impl ExplainFlags {
 }
 
 pub(super) fn explain(flags: &ExplainFlags) -> u8 {
-    let loaded = match flags.flags.load() {
-        Ok(loaded) => loaded,
+    let (loaded, report) = match store_of(&flags.flags) {
+        Ok(found) => found,
         Err(status) => return status,
     };
     let folder = loaded.config.store_folder();
     let answer = match &folder {
-        Some(folder) => control::Client::new(control::socket(folder)).ask_for::<Explanation>(&flags.path()),
+        Some(folder) => asked(flags, &control::Client::new(control::socket(folder))),
         None => Err(io::ErrorKind::NotFound.into()),
     };
+    // A server that runs needs nothing of the file.
+    match (&answer, report) {
+        (Err(error), Some(report)) if is_nobody(error) => {
+            diagnostics::say_text(format_args!("{report}"));
+            return WRONG;
+        }
+        (_, Some(report)) => note_errors(&report, folder.as_deref()),
+        (_, None) => {}
+    }
     match answer {
         Ok(Ok(explanation)) => show(flags, &explanation),
         Ok(Err(trouble)) => {
@@ -91,6 +110,26 @@ pub(super) fn explain(flags: &ExplainFlags) -> u8 {
             TROUBLE
         }
     }
+}
+
+/// The requests that a server had, the newest first.
+#[derive(Deserialize)]
+struct Requests {
+    requests: Vec<Summary>,
+}
+
+/// The explanation that a running server gives.
+fn asked(flags: &ExplainFlags, client: &control::Client) -> io::Result<Result<Explanation, String>> {
+    if !flags.last {
+        return client.ask_for(&flags.path());
+    }
+    Ok(match client.ask_for::<Requests>("/requests?limit=1")? {
+        Ok(Requests { requests }) => match requests.first() {
+            Some(newest) => return client.ask_for(&format!("/requests/{}", newest.id)),
+            None => Err("it had no request yet".to_owned()),
+        },
+        Err(trouble) => Err(trouble),
+    })
 }
 
 fn is_nobody(error: &io::Error) -> bool {
@@ -108,7 +147,7 @@ fn show(flags: &ExplainFlags, explanation: &Explanation) -> u8 {
 /// Without a server the disk and the configuration are all there is to look at.
 fn without_server(flags: &ExplainFlags, loaded: crate::config::Loaded, folder: Option<&Path>) -> u8 {
     let place = folder.map_or("no folder".to_owned(), |folder| folder.display().to_string());
-    if Id::parse(&flags.what).is_some() {
+    if flags.last || Id::parse(flags.what()).is_some() {
         diagnostics::say(format_args!(
             "error: no larder runs in {place}, and only the one that had a request can explain it; name its --store, or \
              explain the URL"

@@ -7,7 +7,8 @@ use crate::lines;
 use clap::{Args, ValueEnum};
 use larder_import::{Files, Format, Imported, SOURCE_BYTES_MAX, Settings, guess, import};
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Exit status where something that decides who may do what is not as it was.
@@ -37,7 +38,7 @@ pub(super) struct ImportFlags {
     /// The program that the configuration is for; guessed from its name and content where it is left out
     #[arg(long, value_name = "squid|nginx|varnish")]
     from: Option<From>,
-    /// Write the result to this file, which must not be there yet, and lists that it needs into a folder beside it
+    /// Write the result to this file, which must not be there yet; one that may have passwords in it is for its owner alone
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Print only what is not the same, as a table
@@ -73,13 +74,7 @@ pub(super) fn run(flags: &ImportFlags) -> u8 {
         ));
         return WRONG;
     };
-    let lists_folder = flags.out.as_deref().and_then(lists_folder);
-    let settings = Settings {
-        format,
-        name,
-        zone: zone(),
-        lists_folder: lists_folder.as_ref().map(|folder| folder.display().to_string()),
-    };
+    let settings = Settings { format, name, zone: zone() };
     let folder = flags.file.parent().unwrap_or(Path::new("")).to_owned();
     let imported = import(&text, &settings, &mut Disk { folder });
     if flags.report {
@@ -92,11 +87,17 @@ pub(super) fn run(flags: &ImportFlags) -> u8 {
         ));
         return TROUBLE;
     }
-    let written = match (&flags.out, &lists_folder) {
-        (Some(out), Some(folder)) => write(out, folder, &imported),
-        (Some(out), None) => Err(format!("{}: it has no folder that can be found", out.display())),
-        (None, _) => match super::print(&imported.toml) {
-            0 => Ok(()),
+    let written = match &flags.out {
+        Some(out) => write(out, &imported),
+        None => match super::print(&imported.toml) {
+            0 => {
+                if imported.has_secrets {
+                    diagnostics::say(format_args!(
+                        "the result may have passwords in it: `--out FILE` writes it so that nobody but you can read it"
+                    ));
+                }
+                Ok(())
+            }
             status => return status,
         },
     };
@@ -145,26 +146,24 @@ fn checked(bytes: Vec<u8>) -> io::Result<String> {
     Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
-/// The folder for lists: `larder.lists` beside `larder.toml`.
-fn lists_folder(out: &Path) -> Option<PathBuf> {
-    let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    Some(parent.canonicalize().ok()?.join(out.file_stem()?).with_extension("lists"))
-}
-
-/// Writes the configuration last, so that it never stands there without its lists.
-fn write(out: &Path, folder: &Path, imported: &Imported) -> Result<(), String> {
-    if out.symlink_metadata().is_ok() {
-        return Err(format!("there is a {} already, which stays as it is: give another name", out.display()));
-    }
-    let trouble = |path: &Path, error: io::Error| format!("cannot write {}: {error}", path.display());
-    for (path, text) in &imported.files {
-        let path = folder.join(path);
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).map_err(|error| trouble(parent, error))?;
+/// Writes the configuration to a file that is not there yet. One that may have passwords in it is for its owner alone from its beginning.
+fn write(out: &Path, imported: &Imported) -> Result<(), String> {
+    let mode = if imported.has_secrets { 0o600 } else { 0o666 };
+    let file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(out);
+    let written = file.and_then(|mut file| file.write_all(imported.toml.as_bytes()));
+    written.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            format!("there is a {} already, which stays as it is: give another name", out.display())
         }
-        fs::write(&path, text).map_err(|error| trouble(&path, error))?;
+        _ => format!("cannot write {}: {error}", out.display()),
+    })?;
+    if imported.has_secrets {
+        diagnostics::say(format_args!(
+            "{} may have passwords in it, so that nobody but its owner can read it (mode 0600): give it to the user that Larder runs as, or put them into files (\"${{FILE:/path}}\")",
+            out.display()
+        ));
     }
-    fs::write(out, &imported.toml).map_err(|error| trouble(out, error))
+    Ok(())
 }
 
 /// The time zone of this machine, by the file that tells it to the C library.
@@ -249,12 +248,5 @@ mod tests {
         ] {
             assert_eq!(fits(pattern.as_bytes(), name.as_bytes()), wanted, "{pattern} {name}");
         }
-    }
-
-    #[test]
-    fn lists_lie_beside_the_result() {
-        let here = Path::new(".").canonicalize().unwrap();
-        assert_eq!(lists_folder(Path::new("larder.toml")), Some(here.join("larder.lists")));
-        assert_eq!(lists_folder(Path::new("/nowhere/at/all/larder.toml")), None);
     }
 }

@@ -24,11 +24,14 @@ pub(super) fn reload(flags: &Flags) -> u8 {
 
 /// The changed settings, and those that wait for a restart.
 pub(super) fn summary(reloaded: &Reloaded) -> String {
-    let Reloaded { changed, needs_restart } = reloaded;
+    let Reloaded { changed, needs_restart, read_again } = reloaded;
     let mut text = match changed.is_empty() {
-        true => "reloaded: no setting has another value; certificates were read again".to_owned(),
+        true => "reloaded: no setting has another value".to_owned(),
         false => format!("reloaded: changed {}", changed.join(", ")),
     };
+    if !read_again.is_empty() {
+        text += &format!("; read again: {}", read_again.join(", "));
+    }
     if !needs_restart.is_empty() {
         text += &format!("; waits for a restart: {}", needs_restart.join(", "));
     }

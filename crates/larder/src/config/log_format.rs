@@ -56,6 +56,8 @@ fields! {
     HookRemembered "hook_remembered": "Whether all decisions of hooks were remembered ones.",
     Icap "icap": "The ICAP services that were asked about the request or its answer, with the work of each, as `av:unchanged`; where any was asked, as the one below.",
     IcapMicros "icap_micros": "Microseconds that the request waited for ICAP services.",
+    Helpers "helpers": "The helpers of `external_acl`, `url_rewrite` and `store_id` that were asked, with the answer of each, as `filter:err` (`ok`, `err`, `failed`, and `passed-over` where the request went on by `on_failure`); where any was asked, as the one below.",
+    HelperMicros "helper_micros": "Microseconds that the request waited for helpers; 0 where all answers were remembered.",
     Rule "rule": "The rule that decided about the request, or the last one that held, with its place; where one did, as the one below. Of a refusal also the list and the entry that covered the request.",
     Mark "mark": "The mark of the last rule that has one.",
     BandwidthMicros "bandwidth_micros": "Microseconds that the answer waited under limits of bandwidth; where any counted.",

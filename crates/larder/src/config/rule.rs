@@ -299,6 +299,10 @@ pub static RULE_WHEN: &[Setting<When>] = &[
         .about("Forms of the path: `/admin/**` (a folder with all below it), `/*.exe`, `/**/*.iso`. The path is held against it without its query and with all encodings undone; a path that readers disagree about is refused with 400."),
     texts!("rule.when.path_regex", path_regex, "regular expressions", |text| Pattern::parse(text).ok())
         .about("Regular expressions that are found in the path, as `path` sees it. `{1}` to `{9}` in `do` are the groups of the first one that is found."),
+    texts!("rule.when.target_regex", target_regex, "regular expressions", |text| Pattern::parse(text).ok())
+        .about("Regular expressions that are found in the path with its query as the client sent them, their encodings undone once, as Squid's `urlpath_regex`. `path` is the matcher for folders that are to be closed."),
+    texts!("rule.when.url_regex", url_regex, "regular expressions", |text| Pattern::parse(text).ok())
+        .about("Regular expressions that are found in the URL, `http://host/path?query`, as the client sent it, with a port that is not the usual one and the encodings of path and query undone once, as Squid's `url_regex`; for a tunnel (CONNECT) in `host:port`."),
     texts!("rule.when.query", query, "parameters", QueryPattern::parse)
         .about("Parameters of the query: `debug`, `id=7`, `utm_*`. Names and values are compared with their encodings undone."),
     texts!("rule.when.list", list, "names of lists", word).about("Lists that cover the host or the URL."),

@@ -445,7 +445,7 @@ impl<T: Clone> Setting<T> {
             "networks" => "write it as 192.168.0.0/16 or 10.1.2.3",
             "times of the week" => "write it as Mon-Fri 08:00-17:00, Sat,Sun or 22:00-06:00",
             "path patterns" => "write it as /folder/**, /*.exe or /**/*.iso",
-            "rate" => "write it as 10/s, 600/m or 5000/h",
+            "rate" => "write it as 10/s, 600/m or 5000/h, which are requests; bytes a second are a [[bandwidth]]",
             "fields" => {
                 "write it as Name: value; fields of the connection, of ranges and of conditions stay as they are"
             }

@@ -2,9 +2,14 @@
 
 /// The candidate that takes the fewest changes, when these are few for the word's length.
 pub fn closest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    within(1 + word.len() / 4, word, candidates)
+}
+
+/// The candidate that takes the fewest changes, when it takes no more than so many.
+pub fn within<'a>(changes: usize, word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let distances = candidates.map(|candidate| (distance(word, candidate), candidate));
     let (distance, candidate) = distances.min_by_key(|(distance, _)| *distance)?;
-    (distance <= 1 + word.len() / 4).then_some(candidate)
+    (distance <= changes).then_some(candidate)
 }
 
 /// Letters to insert, delete or replace (Levenshtein); a long word is no misspelling of anything.

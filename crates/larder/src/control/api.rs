@@ -4,6 +4,7 @@ use super::Admin;
 use super::pulse::{Now, Second};
 use crate::clock;
 use crate::config::manual::{self, InForce};
+use crate::tally::Refusals;
 use crate::upstream;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -40,6 +41,7 @@ pub(super) struct Stats {
     counters: BTreeMap<&'static str, u64>,
     outcomes: BTreeMap<&'static str, OfOutcome>,
     misses: BTreeMap<&'static str, u64>,
+    refused_by_rule: Vec<OfRule>,
     connections_open: usize,
     objects: u64,
     memory_bytes: u64,
@@ -54,6 +56,15 @@ struct OfOutcome {
     requests: u64,
     body_bytes: u64,
     micros: u64,
+}
+
+/// The requests that one rule refused.
+#[derive(Serialize)]
+struct OfRule {
+    rule: String,
+    count: u64,
+    /// Seconds since 1970.
+    last: u64,
 }
 
 /// One origin, over all workers.
@@ -86,6 +97,7 @@ pub(super) fn stats(admin: &Admin) -> Stats {
         counters: admin.common.counters.each().into_iter().map(|(name, _, value)| (name, value)).collect(),
         outcomes: measures.by_outcome().iter().map(|sums| (sums.class, of_outcome(sums))).collect(),
         misses: measures.by_cause().into_iter().collect(),
+        refused_by_rule: refused_by_rule(admin),
         connections_open: admin.connections.count(),
         objects: cache.objects,
         memory_bytes: cache.memory_bytes,
@@ -94,6 +106,18 @@ pub(super) fn stats(admin: &Admin) -> Stats {
         log_lines_dropped: admin.common.log.dropped(),
         upstream: origins(admin),
     }
+}
+
+/// The rules that refused requests, those with the most first.
+fn refused_by_rule(admin: &Admin) -> Vec<OfRule> {
+    let of_rule = |(rule, refusals): (&str, Refusals)| OfRule {
+        rule: rule.to_owned(),
+        count: refusals.count,
+        last: refusals.last.0,
+    };
+    let mut rules: Vec<OfRule> = admin.common.counters.refused.lock().iter().map(of_rule).collect();
+    rules.sort_by_key(|rule| std::cmp::Reverse(rule.count));
+    rules
 }
 
 /// Origins that are told apart; the others are one.

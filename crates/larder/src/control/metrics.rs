@@ -227,6 +227,15 @@ pub static FAMILIES: &[Family] = &[
     ),
     counter("larder_rule_denials_total", "Requests that a rule refused.", count!(rule_denials)),
     counter(
+        "larder_rule_refusals_total",
+        "Requests that a rule refused, by the rule (its name with file and line); from the 257th rule on as `further rules`.",
+        |admin, samples| {
+            for (rule, refusals) in admin.common.counters.refused.lock().iter() {
+                samples.labelled("rule", rule, refusals.count);
+            }
+        },
+    ),
+    counter(
         "larder_malformed_requests_total",
         "Requests refused because their bytes were no proper HTTP.",
         count!(faults),

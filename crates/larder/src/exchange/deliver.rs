@@ -13,6 +13,7 @@ use crate::page::Page;
 use crate::reach;
 use crate::record::{Cause, Id, Number, Outcome, Record};
 use crate::rules::{self, Limited};
+use crate::tally::Refusals;
 use crate::upstream::UpstreamFaultKind;
 use bytes::Bytes;
 use larder_cache::cache::{Tier, Whole};
@@ -332,9 +333,19 @@ pub fn failed(failure: &Failure, record: &mut Record) -> Page {
         let page = Page::new(failure.status, failure.word, what, "Try again in a moment.");
         return page.with("Retry-After", retry_after(record.number).to_string());
     }
+    if failure.word == UpstreamFaultKind::Parent.as_str() {
+        return no_way_on(&failure.detail, failure.status);
+    }
     let remedy = "The cache itself is well. Try again, or ask the administrator of the origin.";
     let what = format!("The origin gave no usable answer: {}.", failure.detail);
     Page::new(failure.status, failure.word, what, remedy)
+}
+
+/// The error page where no parent leads to the origin.
+pub(super) fn no_way_on(detail: &str, status: u16) -> Page {
+    let what = format!("This proxy has no way on to the origin: {detail}.");
+    let remedy = "Try again in a moment, or tell the administrator of this proxy.";
+    Page::new(status, UpstreamFaultKind::Parent.as_str(), what, remedy)
 }
 
 /// Whether a failure means that too many requests want the same.
@@ -702,6 +713,7 @@ pub fn deliver_page<S: ClientStream>(stream: &mut S, request: &RequestHead, page
     if let Some(user) = &page.user {
         record.note_user(user);
     }
+    record.note_helpers(&page.helpers);
     if !matches!(record.outcome, Outcome::Failed(_)) {
         record.outcome = Outcome::Own(page.word);
     }
@@ -715,7 +727,11 @@ fn note_rules<S: ClientStream>(stream: &S, page: &Page, record: &mut Record) -> 
     let note = page.by_rule.as_ref()?;
     record.note_rules(note);
     record.trail.edition = stream.env().edition();
-    stream.env().tally.rule_denials.add(u64::from(page.status >= 400));
+    if page.status >= 400 {
+        let tally = &stream.env().tally;
+        tally.rule_denials.add(1);
+        tally.refused.borrow_mut().add(note.rule_alone(), Refusals { count: 1, last: record.stamp() });
+    }
     page.named(|| stream.env().common.names.name(record.number).to_string())
 }
 

@@ -69,7 +69,8 @@ pub async fn connect<S: ClientStream>(
     record: &mut Record,
 ) -> LeaveOutcome {
     let (host, port, user, limits, by_rule) = match verdict {
-        Verdict::Tunnel(host, port, TunnelFor { user, rules, note, limits, reach }) => {
+        Verdict::Tunnel(host, port, TunnelFor { user, rules, helpers, note, limits, reach }) => {
+            record.note_helpers(&helpers);
             rules.iter().for_each(|rules| record.note_rules(rules));
             note.into_iter().for_each(|note| record.note_hook(*note));
             (host, port, user, limits, reach)
@@ -287,6 +288,9 @@ pub fn page_of(fault: &UpstreamFault, record: &mut Record) -> Page {
     record.outcome = Outcome::Failed(failure.word);
     if fault.kind == UpstreamFaultKind::OutOfReach {
         return rules::out_of_reach().closing();
+    }
+    if failure.word == UpstreamFaultKind::Parent.as_str() {
+        return deliver::no_way_on(&failure.detail, failure.status).closing();
     }
     let what = format!("No way to the origin: {}.", failure.detail);
     Page::new(failure.status, failure.word, what, "Check the name and the port, or try again.").closing()

@@ -252,6 +252,9 @@ pub fn note(env: &Env, ask: &Ask, record: &mut Record) {
     if let Some(user) = ask.user() {
         record.note_user(&user.name);
     }
+    if let Some(people) = &ask.people {
+        record.note_helpers(&people.helpers);
+    }
     if let Some(note) = &ask.hook_note {
         record.note_hook((**note).clone());
     }

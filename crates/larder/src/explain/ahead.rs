@@ -11,7 +11,7 @@ use crate::config::next_hop::{DIRECT, HopsByRule};
 use crate::config::{CertificateDemand, Config, Listen, Loaded};
 use crate::credential_secret::CredentialSecret;
 use crate::exchange::{deliver, lookup, relay, why};
-use crate::fetch::by_table;
+use crate::fetch::{by_table, neighbours_of};
 use crate::handed_out::HandedOut;
 use crate::hook::{self, Stage};
 use crate::lists::{self, ListSet};
@@ -26,7 +26,7 @@ use crate::rules::{Ask, FoundFacts, Route, Scene, TunnelFor, Verdict, store_rule
 use larder_cache::cache::{Cache, Joins, Peek};
 use larder_cache::policy::{self, FreshnessFacts, NotStored, Storable, Times, Usable, ValidateWhy};
 use larder_wire::date::Stamp;
-use larder_wire::{Host, RequestHead, ResponseHead, Scheme, Url};
+use larder_wire::{Host, Method, RequestHead, ResponseHead, Scheme, Url};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -208,6 +208,7 @@ fn at_tunnel(
         Verdict::Tunnel(.., tunnel) => {
             rules_of(&tunnel, steps);
             steps.extend(supposed_of(tunnel.user.as_ref(), scene));
+            helpers_of(Rule::Forward, &connect, scene, steps);
             (tunnel.user, tunnel.reach.hops)
         }
         _ => (None, None),
@@ -224,7 +225,7 @@ fn at_tunnel(
     if let Some(text) = closed {
         let end = own(steps, text, "tunnel");
         let url = Url { scheme: Scheme::Https, host: host.clone(), port: *port, path: "/".into() };
-        steps.extend(way_of(&url, hops.as_deref(), scene.config));
+        steps.extend(way_of(&url, hops.as_deref(), Vec::new(), scene.config));
         return Ok(AtTunnel::Ends(end));
     }
     let text = format!("{}; it is opened with a certificate of the local CA", tunnel_words(host, *port));
@@ -232,9 +233,9 @@ fn at_tunnel(
     Ok(AtTunnel::GoesOn { user })
 }
 
-/// Those through whom the origin would be asked, where parents are meant at all.
-fn way_of(url: &Url, by_rule: Option<&HopsByRule>, config: &Config) -> Option<Decision> {
-    if !config.forward_parents.is_any {
+/// Those through whom the origin would be asked, where parents or siblings are meant at all.
+fn way_of(url: &Url, by_rule: Option<&HopsByRule>, asked: Vec<String>, config: &Config) -> Option<Decision> {
+    if !config.forward_parents.is_any && asked.is_empty() {
         return None;
     }
     let hops = config.next_hops(url, by_rule);
@@ -242,6 +243,7 @@ fn way_of(url: &Url, by_rule: Option<&HopsByRule>, config: &Config) -> Option<De
     Some(Decision::Way {
         taken: None,
         hops: hops.map_or_else(|| vec![DIRECT.to_owned()], |hops| hops.words(config)),
+        asked,
         by: by.map(str::to_owned),
         failed: Vec::new(),
         left_out: Vec::new(),
@@ -312,10 +314,16 @@ async fn judge(
             steps.push(places.rule(ask.rule, Some(listen.address), places.edition));
             steps.extend(supposed_of(ask.user(), scene));
             steps.extend(login_of(&ask, scene));
+            helpers_of(ask.rule, request, scene, steps);
             icap_of(&ask, request, &places.config, steps);
             let end = store(&ask, request, (cache, mounts), steps).await;
             if ask.asker().is_some() && end.cause.is_some() {
-                steps.extend(way_of(&ask.url, ask.hops(), &places.config));
+                let asked = match end.outcome {
+                    // A validation is for the origin.
+                    "miss" if !ask.passes() => neighbours_of(&ask, request, scene.client, &places.config),
+                    _ => Vec::new(),
+                };
+                steps.extend(way_of(&ask.url, ask.hops(), asked, &places.config));
             }
             if let (Some(answer), Some(_)) = (answer, end.cause) {
                 let (decision, rule) = foretold(answer, request, &ask, scene);
@@ -328,6 +336,7 @@ async fn judge(
             steps.push(places.rule(mirrored.ask.rule, Some(listen.address), places.edition));
             steps.extend(supposed_of(mirrored.ask.user(), scene));
             steps.extend(login_of(&mirrored.ask, scene));
+            helpers_of(mirrored.ask.rule, request, scene, steps);
             icap_of(&mirrored.ask, request, &places.config, steps);
             store(&mirrored.ask, request, (cache, mounts), steps).await
         }
@@ -339,10 +348,11 @@ async fn judge(
         Verdict::Tunnel(host, port, tunnel) => {
             rules_of(&tunnel, steps);
             steps.extend(supposed_of(tunnel.user.as_ref(), scene));
+            helpers_of(Rule::Forward, request, scene, steps);
             hooks_of_connect(&host, request, (scene, mounts), steps);
             let end = own(steps, &tunnel_words(&host, port), "tunnel");
             let url = Url { scheme: Scheme::Https, host, port, path: "/".into() };
-            steps.extend(way_of(&url, tunnel.reach.hops.as_deref(), &places.config));
+            steps.extend(way_of(&url, tunnel.reach.hops.as_deref(), Vec::new(), &places.config));
             end
         }
         Verdict::Needs(..) => {
@@ -371,21 +381,47 @@ fn supposed_of(user: Option<&Arc<User>>, scene: &Scene<'_>) -> Option<Decision> 
     Some(Decision::User { text })
 }
 
-/// The login and the helpers that a real request would have to pass; they are not asked here.
+/// The helpers that would be asked about a real request.
+fn helpers_of(rule: Rule, request: &RequestHead, scene: &Scene<'_>, steps: &mut Vec<Decision>) {
+    let (access, forward) = (&scene.config.access, &scene.config.forward_helpers);
+    let (external, url_rewrite, store_id) = match rule {
+        _ if scene.for_run => return,
+        Rule::Site(number) => match scene.config.sites.get(usize::from(number)) {
+            Some(site) => (&site.external, &*site.url_rewrite, &*site.store_id),
+            None => return,
+        },
+        Rule::Forward | Rule::Tunnel => (&access.external, &*forward.url_rewrite, &*forward.store_id),
+        Rule::Mirror => (&access.external, "", ""),
+        Rule::Listener | Rule::Question => return,
+    };
+    // Only what is read has a key.
+    let store_id = if matches!(request.method, Method::Get | Method::Head) { store_id } else { "" };
+    let names = external.iter().map(String::as_str).chain([url_rewrite, store_id]).filter(|name| !name.is_empty());
+    let helpers = names.filter_map(|name| scene.config.helpers.iter().find(|helper| helper.name == name));
+    steps.extend(helpers.map(|helper| Decision::Helper {
+        helper: helper.name.clone(),
+        helper_kind: helper.kind.as_str().to_owned(),
+        helper_did: None,
+        helper_micros: None,
+        helper_remembered: false,
+        helper_text: String::new(),
+    }));
+}
+
+/// The login that a real request would have to pass; nobody is asked here.
 fn login_of(ask: &Ask, scene: &Scene<'_>) -> Option<Decision> {
     let config = scene.config;
-    let (login, external) = match ask.rule {
+    let login = match ask.rule {
         _ if scene.for_run => return None,
-        Rule::Site(number) => config.sites.get(usize::from(number)).map(|site| (&site.login, &site.external))?,
-        Rule::Forward | Rule::Tunnel | Rule::Mirror => (&config.access.login, &config.access.external),
+        Rule::Site(number) => config.sites.get(usize::from(number)).map(|site| &site.login)?,
+        Rule::Forward | Rule::Tunnel | Rule::Mirror => &config.access.login,
         Rule::Listener | Rule::Question => return None,
     };
     let known = ask.user().is_some();
     let login = (!known && !login.is_empty()).then(|| format!("anybody who logs in by [[login]] {login}"));
     // Nobody logs in here, so a user is one whom a rule requires.
     let by_rule = ask.people.as_ref().filter(|_| !known).map(|_| "anybody who logs in as a rule wants it".to_owned());
-    let external = external.iter().map(|name| format!("whom the helper {name} permits"));
-    let words: Vec<String> = login.into_iter().chain(by_rule).chain(external).collect();
+    let words: Vec<String> = login.into_iter().chain(by_rule).collect();
     let text = format!("{}; not asked here", words.join(", "));
     (!words.is_empty()).then_some(Decision::User { text })
 }

@@ -6,6 +6,7 @@ use crate::config::url::group_name;
 use crate::hook::HookNote;
 use crate::record::{GroupNote, IcapNote, ParentOrder, Peer, TakenWay, TryEnd, TryNote, WayNote};
 use larder_cache::policy::{Asked, FreshnessFacts, Grace};
+use larder_people::note::HelperNote;
 use larder_wire::Host;
 use larder_wire::date::Stamp;
 use larder_wire::directives::MaxStale;
@@ -71,6 +72,21 @@ pub enum Decision {
         did: Option<String>,
         /// The path and the query that they asked for in place of the client's.
         asks_for: Option<String>,
+    },
+    /// A helper that was asked, or would be.
+    Helper {
+        /// Its name.
+        helper: String,
+        /// The protocol that it speaks: external_acl, url_rewrite, store_id.
+        helper_kind: String,
+        /// Its answer in a word: ok, err, failed, passed-over; nothing for one that would be asked.
+        helper_did: Option<String>,
+        /// Microseconds that the request waited for it; nothing where its answer was remembered.
+        helper_micros: Option<u64>,
+        /// Its answer was a remembered one.
+        helper_remembered: bool,
+        /// The outcome of the answer, in words.
+        helper_text: String,
     },
     /// A service of ICAP that was asked, or would be.
     Icap {
@@ -162,6 +178,9 @@ pub enum Decision {
         hops: Vec<String>,
         /// Why the first one is the first one, in words.
         by: Option<String>,
+        /// Neighbours that would be asked first whether they have the response, as `sibling second`.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        asked: Vec<String>,
         /// Parents that were tried in vain, each with its trouble.
         failed: Vec<String>,
         /// Parents that were not tried, because they had failed of late.
@@ -234,6 +253,7 @@ impl From<&WayNote> for Decision {
         Decision::Way {
             taken: note.taken.as_ref().map(ToString::to_string),
             hops: Vec::new(),
+            asked: Vec::new(),
             by: by.map(str::to_owned),
             failed: note.failed.iter().map(|(parent, why)| format!("{}: {why}", parent.name)).collect(),
             left_out: note.left_out.iter().map(|parent| parent.name.clone()).collect(),
@@ -280,6 +300,19 @@ impl From<&IcapNote> for Decision {
             icap_did: note.did.as_str().to_owned(),
             icap_micros: Some(note.micros),
             icap_trouble: note.trouble.as_ref().map(ToString::to_string),
+        }
+    }
+}
+
+impl From<&HelperNote> for Decision {
+    fn from(note: &HelperNote) -> Decision {
+        Decision::Helper {
+            helper: note.helper.to_string(),
+            helper_kind: note.kind.as_str().to_owned(),
+            helper_did: Some(note.did.as_str().to_owned()),
+            helper_micros: note.micros,
+            helper_remembered: note.micros.is_none(),
+            helper_text: note.words.to_string(),
         }
     }
 }
@@ -532,6 +565,7 @@ impl Decision {
             Decision::StoreRule { .. } => "by rule",
             Decision::Way { .. } => "way",
             Decision::OriginGroup { .. } => "members",
+            Decision::Helper { .. } => "helper",
             Decision::Hook { .. } => "hook",
             Decision::Icap { .. } => "icap",
             Decision::Directives { .. } => "asks",

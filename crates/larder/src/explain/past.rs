@@ -5,7 +5,7 @@ use super::text::verdict;
 use super::{Explanation, Step, Summary, Tense};
 use crate::config::{Config, ValueSource};
 use crate::hook::Stage;
-use crate::record::{Cause, Detail, Keeping, Names, Notes, Outcome, Record, Reuse, Variant};
+use crate::record::{Cause, Detail, Keeping, Names, Notes, Outcome, Peer, Record, Reuse, TakenWay, Variant};
 use crate::rules::Rule;
 use larder_cache::cache::Admitted;
 use larder_wire::icap::Vector;
@@ -124,6 +124,7 @@ pub fn past(record: &Record, names: &Names, places: &Places) -> Explanation {
         (None, _) => {}
     }
     decisions.extend(people(record));
+    decisions.extend(record.helpers().iter().map(Decision::from));
     let hooks = || record.hooks().into_iter().flat_map(|hooks| hooks.iter());
     decisions.extend(hooks().filter(|note| note.stage == Stage::Request).map(Decision::from));
     decisions.extend(record.icap().filter(|note| note.vector == Vector::Reqmod).map(Decision::from));
@@ -214,7 +215,7 @@ fn upstream(cause: Cause, trouble: Option<&str>, fetch: &Notes) -> Decision {
         cause: cause.as_str().to_owned(),
         about: cause.about().to_owned(),
         kind: fetch.kind.get().to_owned(),
-        origin: fetch.peer.get().map(|(peer, _)| peer.to_string()),
+        origin: fetch.peer.get().map(|(peer, _)| named(peer, fetch)),
         origin_kind: fetch.peer.get().map(|(peer, _)| peer.into()).unwrap_or_default(),
         asks: None,
         reused: fetch.peer.get().map(|(_, reuse)| reuse == Reuse::Again),
@@ -230,6 +231,16 @@ fn upstream(cause: Cause, trouble: Option<&str>, fetch: &Notes) -> Decision {
             requests: parallel.requests,
             limit: parallel.limit.as_str().to_owned(),
         }),
+    }
+}
+
+/// The far end of a connection: parents and siblings by their names.
+fn named(peer: Peer, fetch: &Notes) -> String {
+    let way = fetch.way.borrow();
+    match (peer, way.as_deref().and_then(|way| way.taken.as_ref())) {
+        (Peer::Parent(_), Some(taken @ TakenWay::Parent(..))) => taken.to_string(),
+        (Peer::Sibling(_), Some(taken @ TakenWay::Sibling(_))) => taken.to_string(),
+        _ => peer.to_string(),
     }
 }
 

@@ -17,6 +17,7 @@ impl fmt::Display for Decision {
             Decision::Key { key, made } => write!(f, "{key} (made of {})", made.join(", ")),
             Decision::StoreRule { text } => f.write_str(text),
             Decision::Hook { .. } => hook(self, f),
+            Decision::Helper { .. } => helper(self, f),
             Decision::Icap { .. } => icap(self, f),
             Decision::Directives { asked } => f.write_str(&directives(asked)),
             Decision::Variants { variants, more, taken_up } => stored(variants, *more, *taken_up, f),
@@ -55,6 +56,26 @@ fn hook(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (false, Some(micros)) => write!(f, " ({micros} \u{b5}s)"),
         (false, None) => Ok(()),
     }
+}
+
+fn helper(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let Decision::Helper { helper, helper_kind, helper_did, helper_micros, helper_remembered, helper_text } = decision
+    else {
+        return Ok(());
+    };
+    write!(f, "{helper} ({helper_kind}): ")?;
+    match helper_did.as_deref() {
+        None => f.write_str("would be asked, and its answer is not known here"),
+        Some(did @ ("ok" | "err" | "bh" | "tt")) => write!(f, "answered {}", did.to_ascii_uppercase()),
+        Some("passed-over") => f.write_str("passed over"),
+        Some(other) => f.write_str(other),
+    }?;
+    match (helper_remembered, helper_micros) {
+        (true, _) => f.write_str(" (remembered)")?,
+        (false, Some(micros)) => write!(f, " after {}", took(*micros))?,
+        (false, None) => {}
+    }
+    if helper_text.is_empty() { Ok(()) } else { write!(f, ": {helper_text}") }
 }
 
 fn icap(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -211,7 +232,10 @@ fn upstream(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 
 /// Those through whom the origin is asked.
 fn way(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let Decision::Way { taken, hops, by, failed, left_out } = decision else { return Ok(()) };
+    let Decision::Way { taken, hops, asked, by, failed, left_out } = decision else { return Ok(()) };
+    if !asked.is_empty() {
+        write!(f, "{} would be asked first whether the response is there; if not, ", asked.join(", "))?;
+    }
     match (taken, hops.as_slice()) {
         (Some(taken), _) => f.write_str(taken)?,
         (None, [first, others @ ..]) => {

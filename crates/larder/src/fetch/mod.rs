@@ -53,6 +53,7 @@ pub use icap::{
     WithoutService, before_question, fault_of, icap_services, is_judged, request_for_service, source_of,
     source_of_reply,
 };
+pub use neighbours::neighbours_of;
 pub use part::{Refill, asks_part};
 pub use posted::Posted;
 

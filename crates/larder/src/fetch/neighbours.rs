@@ -10,12 +10,13 @@ use crate::config::next_hop::{HopsOrder, NextHop};
 use crate::config::parent::Sibling;
 use crate::reach::{Asker, Reach};
 use crate::record::{Peer, TakenWay, WayNote};
-use crate::rules::Route;
+use crate::rules::{Ask, Route};
 use crate::upstream::{
     AskedNeighbour, Call, CallEvent, NeighbourFound, NeighbourQuestion, OriginResponse, UpstreamFault,
 };
 use larder_cache::policy::Times;
-use larder_wire::{Fields, Method, Scheme};
+use larder_wire::{Fields, Method, RequestHead, Scheme};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -34,41 +35,71 @@ const NOT_ASKED_WITH: [&str; 6] =
 /// A sibling sent no head: it can't be reached, or takes too long.
 struct Unsent;
 
+/// Whether neighbours may know the response to a request by this method.
+fn may_ask(ask: &Ask, method: &Method, config: &Config) -> bool {
+    if config.siblings.is_empty() && !config.forward_parents.are_asked {
+        return false;
+    }
+    let Route::Forward(asker) = ask.route else { return false };
+    let url = &ask.url;
+    asker != Asker::OfflineRun
+        && *method == Method::Get
+        && url.scheme == Scheme::Http
+        && !url.host.is_local()
+        && !config.forward_parents.is_direct(&url.host)
+        // They know nothing but the URL.
+        && ask.is_by_url_alone()
+        && !ask.key_is_without_signature()
+}
+
+fn is_plain(fields: &Fields) -> bool {
+    !NOT_ASKED_WITH.iter().any(|name| fields.contains(name))
+}
+
+/// Whether siblings may have the response that this client wants. One that wants no stored response, or a younger one, would not get it;
+/// and what a neighbour asks for is not asked of the next one.
+fn may_ask_siblings(asked: &Fields, client: IpAddr, config: &Config) -> bool {
+    let is_of_neighbour = asked.contains("Via") && config.neighbours.from.contains(client);
+    !is_of_neighbour && !asked.contains("Cache-Control") && !asked.contains("Pragma")
+}
+
+/// The neighbours that would be asked whether they have the response to a request, as `sibling second`.
+pub fn neighbours_of(ask: &Ask, request: &RequestHead, client: IpAddr, config: &Config) -> Vec<String> {
+    if !may_ask(ask, &request.method, config) || !is_plain(&request.fields) {
+        return Vec::new();
+    }
+    let siblings = config.siblings.iter().filter(|_| may_ask_siblings(&request.fields, client, config));
+    let hops = config.next_hops(&ask.url, ask.hops()).unwrap_or_default();
+    let parents = hops.parents().filter_map(|place| config.parents.get(usize::from(place)));
+    let parents = parents.filter(|parent| parent.questions.is_any()).map(|parent| format!("parent {}", parent.name));
+    siblings.map(|sibling| format!("sibling {}", sibling.name)).chain(parents).collect()
+}
+
 impl Fetch {
     /// Whether neighbours may know this request's response and be told of it. Not for https: a neighbour in clear text must not see such
     /// URLs, and none could prove that its copy is the origin's.
     pub(super) fn asks_neighbours(&self) -> bool {
-        let config = self.env.config();
-        if config.siblings.is_empty() && !config.forward_parents.are_asked {
-            return false;
-        }
-        let Route::Forward(asker) = self.ask.route else { return false };
-        let url = &self.ask.url;
-        asker != Asker::OfflineRun
-            && self.kind == FetchKind::Share
-            && self.request.method == Method::Get
-            && url.scheme == Scheme::Http
-            && !url.host.is_local()
-            && !config.forward_parents.is_direct(&url.host)
-            // They know nothing but the URL.
-            && self.ask.is_by_url_alone()
-            && !self.ask.key_is_without_signature()
+        self.kind == FetchKind::Share && may_ask(&self.ask, &self.request.method, &self.env.config())
     }
 
     /// Asks the neighbours, and then whom they name, or the origin by the usual way.
     pub(super) async fn ask_with_neighbours(&self, fields: &Fields) -> Result<OriginAnswer, UpstreamFault> {
         let (config, url) = (self.env.config(), self.ask.url.to_string());
-        let is_plain = !NOT_ASKED_WITH.iter().any(|name| fields.contains(name));
-        let may_ask = is_plain && self.may_ask_siblings(&config) && self.leads_to_open(&config).await;
+        let is_plain = is_plain(fields);
+        let may_ask = is_plain
+            && may_ask_siblings(&self.request.fields, self.client.ip(), &config)
+            && self.leads_to_open(&config).await;
         let siblings = if may_ask { config.siblings.as_slice() } else { &[] };
         let reach = self.ask.reach(&self.env);
         let hops = reach.next_hops(&self.ask.url).filter(|_| is_plain).unwrap_or_default();
         let parents: Vec<u8> = hops.parents().collect();
         let asked_parents = parents.iter().filter_map(|place| config.parents.get(usize::from(*place)));
-        let of_parents = asked_parents.map(|parent| (&parent.url.host, parent.questions, true));
-        let asked = siblings.iter().map(|sibling| (&sibling.url.host, sibling.questions, false)).chain(of_parents);
-        let asked: Vec<AskedNeighbour<'_>> =
-            asked.map(|(host, ports, is_parent)| AskedNeighbour { host, ports, is_parent }).collect();
+        let of_parents = asked_parents.map(|parent| (&parent.name, &parent.url.host, parent.questions, true));
+        let of_siblings = siblings.iter().map(|sibling| (&sibling.name, &sibling.url.host, sibling.questions, false));
+        let asked: Vec<AskedNeighbour<'_>> = of_siblings
+            .chain(of_parents)
+            .map(|(name, host, ports, is_parent)| AskedNeighbour { name, host, ports, is_parent })
+            .collect();
         let question =
             NeighbourQuestion { url: &url, fields, neighbours: &asked, wait_max: config.neighbours.wait_max };
         let healths = &self.env.common.neighbour_healths;
@@ -82,7 +113,7 @@ impl Fetch {
                 match self.ask_sibling((place, &siblings[place]), (&url, fields)).await {
                     Ok(Some(answer)) => return Ok(answer),
                     Ok(None) => {}
-                    Err(Unsent) => healths.failed(address, clock::instant().into()),
+                    Err(Unsent) => healths.failed((&siblings[place].name, address), clock::instant().into()),
                 }
                 healths.counts.false_hits.fetch_add(1, Ordering::Relaxed);
                 reach
@@ -92,14 +123,6 @@ impl Fetch {
             NeighbourFound::Nobody => reach,
         };
         self.send_within(&reach, (self.ask.connects_to(), &self.ask.target()), fields, None).await
-    }
-
-    /// Whether siblings may have the response that this client wants. One that wants no stored response, or a younger one, would not get it;
-    /// and what a neighbour asks for is not asked of the next one.
-    fn may_ask_siblings(&self, config: &Config) -> bool {
-        let asked = &self.request.fields;
-        let is_of_neighbour = asked.contains("Via") && config.neighbours.from.contains(self.client.ip());
-        !is_of_neighbour && !asked.contains("Cache-Control") && !asked.contains("Pragma")
     }
 
     /// Whether a direct request could bring a response for all clients. A sibling may have one of a host that is closed to clients here,

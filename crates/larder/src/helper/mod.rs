@@ -10,9 +10,12 @@ mod tests;
 pub use pool::{Conversation, HelperTrouble, Pool, PoolCounts};
 
 use crate::config::Helper;
+use crate::script::environment_of;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -86,6 +89,29 @@ impl Drop for Helpers {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// Why the program of a helper can't be started.
+pub fn program_trouble(helper: &Helper) -> Option<String> {
+    let name = helper.command.first()?;
+    if name.contains('/') {
+        let path = Path::new(name);
+        return match (path.is_file(), may_execute(path)) {
+            (true, true) => None,
+            (true, false) => Some(format!("{name} can't be executed by the user that Larder runs as: `chmod a+x` it")),
+            (false, _) => Some(format!("there is no program {name}: write its path into `command`")),
+        };
+    }
+    let environment = environment_of(&helper.inherit, &helper.environment);
+    let folders = environment.iter().rev().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
+    let folders = folders.unwrap_or(OsStr::new("/bin:/usr/bin"));
+    let is_there =
+        std::env::split_paths(folders).map(|folder| folder.join(name)).any(|path| path.is_file() && may_execute(&path));
+    (!is_there).then(|| format!("no folder of its PATH has a program {name}: write its path into `command`"))
+}
+
+fn may_execute(path: &Path) -> bool {
+    rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
 }
 
 fn begin() -> io::Result<Thread> {

@@ -108,6 +108,11 @@ fn value(record: &Record, field: LogField) -> Value<'_> {
             words => Value::Words(words),
         },
         LogField::IcapMicros => record.icap_micros().map_or(Value::Nothing, Value::Number),
+        LogField::Helpers => match record.helper_words() {
+            words if words.is_empty() => Value::Nothing,
+            words => Value::Words(words),
+        },
+        LogField::HelperMicros => record.helper_micros().map_or(Value::Nothing, Value::Number),
         LogField::Rule => record.rules().map_or(Value::Nothing, |note| text(&note.rule)),
         LogField::Mark => record.rules().and_then(|note| note.mark.as_deref()).map_or(Value::Nothing, text),
         LogField::Way => record
@@ -268,7 +273,9 @@ fn squid_code(record: &Record) -> &'static str {
         Outcome::Miss(Cause::Request) => "TCP_CLIENT_REFRESH_MISS",
         Outcome::Miss(_) | Outcome::Failed(_) => "TCP_MISS",
         Outcome::Tunnel => "TCP_TUNNEL",
-        Outcome::Own(_) if record.status == 403 => "TCP_DENIED",
+        // By a rule, or because the client may not or has to log in.
+        Outcome::Own("rule") => "TCP_DENIED",
+        Outcome::Own(_) if [401, 403, 407].contains(&record.status) => "TCP_DENIED",
         Outcome::Own(_) | Outcome::Opened => "NONE",
     }
 }
@@ -303,11 +310,13 @@ fn json(record: &Record, names: &Names, out: &mut Vec<u8>) {
     let of_hooks =
         [LogField::Hook, LogField::HookScript, LogField::HookLine, LogField::HookMicros, LogField::HookRemembered];
     let of_icap = [LogField::Icap, LogField::IcapMicros];
+    let of_helpers = [LogField::Helpers, LogField::HelperMicros];
     let of_rules = [LogField::Rule, LogField::Mark];
     let is_left_out = |field: &LogField| {
         derived.contains(field)
             || record.hooks().is_none() && of_hooks.contains(field)
             || of_icap.contains(field) && record.icap_micros().is_none()
+            || of_helpers.contains(field) && record.helpers().is_empty()
             || record.rules().is_none() && of_rules.contains(field)
             || *field == LogField::BandwidthMicros && record.waited().is_none()
             || *field == LogField::Way && record.with_way(|_| ()).is_none()
@@ -375,6 +384,9 @@ mod tests {
     use crate::mount::{HookPlace, Hooks, Stage};
     use crate::page::Page;
     use crate::record::{IcapDid, IcapNote, LogTexts, Number};
+    use larder_people::answer::Outcome as Answered;
+    use larder_people::kind::Kind;
+    use larder_people::note::{HelperDid, HelperNote};
     use larder_wire::icap::Vector;
     use std::time::Duration;
 
@@ -449,6 +461,20 @@ mod tests {
         assert_eq!(line(&record, "{icap} {icap_micros}"), "av:unchanged,ads:unchanged 12\n");
         let json: serde_json::Value = serde_json::from_str(&line(&record, "json")).unwrap();
         assert_eq!((&json["icap"], &json["icap_micros"]), (&"av:unchanged,ads:unchanged".into(), &12.into()));
+        // Helpers likewise.
+        assert_eq!((line(&record, "{helpers} {helper_micros}").as_str(), json.get("helpers")), ("- -\n", None));
+        let note = |helper: &str, did, micros| HelperNote {
+            helper: helper.into(),
+            kind: Kind::StoreId,
+            did,
+            micros,
+            words: "".into(),
+        };
+        record.note_helpers(&[
+            note("ids", HelperDid::Answered(Answered::Err), None),
+            note("filter", HelperDid::PassedOver, Some(7)),
+        ]);
+        assert_eq!(line(&record, "{helpers} {helper_micros}"), "ids:err,filter:passed-over 7\n");
     }
 
     #[test]
@@ -481,6 +507,8 @@ mod tests {
             (Outcome::Miss(Cause::Uri), 200, false, "TCP_MISS_ABORTED/200"),
             (Outcome::Miss(Cause::Request), 200, true, "TCP_CLIENT_REFRESH_MISS/200"),
             (Outcome::Own("client"), 403, true, "TCP_DENIED/403"),
+            (Outcome::Own("login"), 407, true, "TCP_DENIED/407"),
+            (Outcome::Own("rule"), 451, true, "TCP_DENIED/451"),
             (Outcome::Own("bad"), 400, true, "NONE/400"),
             (Outcome::Tunnel, 200, true, "TCP_TUNNEL/200"),
         ] {

@@ -23,6 +23,8 @@ const FAULTS_NAMED_MAX: usize = 10;
 pub(super) struct UserFiles {
     pub users: KnownUsers,
     pub groups: Groups,
+    /// Lines that were passed over, each with its file and its remedy.
+    pub warnings: Vec<String>,
     /// By which it is known that a file has changed.
     seen: Mutex<[Option<Seen>; 2]>,
 }
@@ -46,6 +48,7 @@ impl UserFiles {
     /// Reads the files; the error names file and line.
     pub fn read(login: &Login) -> Result<UserFiles, String> {
         let seen = look_at(login);
+        let mut warnings = Vec::new();
         let users = match (&login.file, login.scheme) {
             (None, LoginScheme::Bearer) => KnownUsers::IssuerToCome,
             (None, _) => KnownUsers::ByHelper,
@@ -64,15 +67,30 @@ impl UserFiles {
             }
             (Some(path), _) => {
                 let read = Htpasswd::parse(&text_of(path)?, base64::decode);
-                KnownUsers::Passwords(Arc::new(read.map_err(|faults| in_words(path, &faults))?))
+                let read = read.map_err(|faults| in_words(path, &faults))?;
+                let passed_over: Vec<LineFault> = read.passed_over().cloned().collect();
+                if !passed_over.is_empty() {
+                    warnings.push(format!("{}; nobody logs in by such a line", in_words(path, &passed_over)));
+                }
+                KnownUsers::Passwords(Arc::new(read))
             }
         };
-        Ok(UserFiles { users, groups: groups(login)?, seen: Mutex::new(seen) })
+        Ok(UserFiles { users, groups: groups(login)?, warnings, seen: Mutex::new(seen) })
     }
 
     /// These files, with other users.
     pub fn with(&self, users: KnownUsers) -> UserFiles {
-        UserFiles { users, groups: self.groups.clone(), seen: Mutex::new(*self.seen.lock()) }
+        let (groups, warnings) = (self.groups.clone(), self.warnings.clone());
+        UserFiles { users, groups, warnings, seen: Mutex::new(*self.seen.lock()) }
+    }
+
+    /// The names of all users; `None` where files do not say who there is.
+    pub fn names(&self) -> Option<Vec<&str>> {
+        match &self.users {
+            KnownUsers::Passwords(users) => Some(users.names().collect()),
+            KnownUsers::Digests(users) => Some(users.names().collect()),
+            KnownUsers::ByHelper | KnownUsers::Issuer(_) | KnownUsers::IssuerToCome => None,
+        }
     }
 
     /// Whether a file is another one than when it was read.

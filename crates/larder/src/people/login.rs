@@ -174,6 +174,8 @@ impl LoginState {
         }
         match UserFiles::read(&self.config) {
             Ok(mut files) => {
+                let warnings = std::mem::take(&mut files.warnings);
+                warnings.iter().for_each(|warning| tracing::warn!("login {}: {warning}", self.config.name));
                 {
                     let mut in_force = self.files.write();
                     if self.config.jwks.is_some() {
@@ -194,6 +196,11 @@ impl LoginState {
                 false
             }
         }
+    }
+
+    /// The files that count.
+    pub(super) fn files(&self) -> Arc<UserFiles> {
+        Arc::clone(&self.files.read())
     }
 
     /// The fetches of the issuer's keys.
@@ -643,7 +650,7 @@ mod tests {
         let text = format!("[[login]]\nname = \"office\"\nscheme = \"basic\"\nfile = {file:?}\n{settings}");
         let loaded = Loaded::parse("test", &text, &[]).unwrap_or_else(|report| panic!("{report}"));
         let people = People::default();
-        let login = people.prepare(&loaded.config).unwrap().0.remove(0);
+        let login = people.prepare(&loaded.config).unwrap().logins.remove(0);
         (folder, people, login)
     }
 

@@ -8,6 +8,7 @@ mod files;
 mod issuer;
 mod key_fetcher;
 mod login;
+mod notes;
 mod turns;
 mod verifier;
 
@@ -16,7 +17,7 @@ pub use connection::ConnectionLogin;
 pub use login::{Attempt, Checked, LoginQuestion, LoginRefusal, LoginReply, LoginState};
 
 use crate::config::{Config, Login};
-use crate::helper::Helpers;
+use crate::helper::{self, Helpers};
 use files::UserFiles;
 use parking_lot::{Mutex, RwLock};
 use rustls::ClientConfig;
@@ -75,10 +76,14 @@ struct Watcher {
 }
 
 /// The logins of a configuration, with their files read.
-pub struct PreparedLogins(Vec<Arc<LoginState>>);
+pub struct PreparedLogins {
+    logins: Vec<Arc<LoginState>>,
+    /// Notes for whoever wrote the configuration or its files.
+    notes: Vec<String>,
+}
 
 impl People {
-    /// Reads the files of all logins; `Err` has all that is wrong with them.
+    /// Reads the files of all logins, and looks for the programs of helpers; `Err` has all that is wrong with them.
     pub fn prepare(&self, config: &Config) -> Result<PreparedLogins, String> {
         let (mut logins, mut troubles) = (Vec::new(), Vec::new());
         for login in &config.logins {
@@ -94,7 +99,15 @@ impl People {
                 Err(trouble) => troubles.push(format!("{}: login {}: {trouble}", login.place, login.name)),
             }
         }
-        if troubles.is_empty() { Ok(PreparedLogins(logins)) } else { Err(troubles.join("\n")) }
+        troubles.extend(config.helpers.iter().filter_map(|helper| {
+            let trouble = helper::program_trouble(helper)?;
+            Some(format!("{}: helper {}: {trouble}", helper.place, helper.name))
+        }));
+        if !troubles.is_empty() {
+            return Err(troubles.join("\n"));
+        }
+        let notes = notes::all(config, &logins);
+        Ok(PreparedLogins { logins, notes })
     }
 
     /// A login that takes the place of one with keys from the same URL does not wait for them to be fetched again.
@@ -115,7 +128,9 @@ impl People {
     /// Has exactly these logins and the helpers of the configuration from now on. Nothing that was remembered counts any more.
     pub fn have(&self, prepared: PreparedLogins, config: &Config) -> std::io::Result<()> {
         self.helpers.have(&config.helpers)?;
-        let new: HashMap<_, _> = prepared.0.into_iter().map(|login| (login.config().name.clone(), login)).collect();
+        prepared.notes.iter().for_each(|note| tracing::warn!("{note}"));
+        let new: HashMap<_, _> =
+            prepared.logins.into_iter().map(|login| (login.config().name.clone(), login)).collect();
         let watched: Vec<Arc<LoginState>> = new.values().map(Arc::clone).collect();
         let old = std::mem::replace(&mut *self.logins.write(), new);
         old.values().for_each(|login| login.issuer().end());
@@ -194,19 +209,8 @@ pub fn suppose(config: &Config, name: &str, groups: &[String]) -> Result<Vec<Arc
     config.logins.iter().map(known).collect()
 }
 
-/// All that is wrong with the files of logins and the programs of helpers, for `larder check`.
-pub fn troubles(config: &Config) -> Vec<String> {
-    let mut troubles: Vec<String> = People::default().prepare(config).err().into_iter().collect();
-    for helper in &config.helpers {
-        let program = helper.command.first().map(std::path::Path::new);
-        if let Some(program) = program.filter(|program| program.is_absolute() && !program.is_file()) {
-            troubles.push(format!(
-                "{}: helper {}: there is no program {}",
-                helper.place,
-                helper.name,
-                program.display()
-            ));
-        }
-    }
-    troubles
+/// For `larder check`: notes on the files of logins and on rules about their users. `Err` has all that is wrong with these files and with the
+/// programs of helpers.
+pub fn examine(config: &Config) -> Result<Vec<String>, String> {
+    People::default().prepare(config).map(|prepared| prepared.notes)
 }

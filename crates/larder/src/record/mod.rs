@@ -30,6 +30,7 @@ use crate::config::TextsLogged;
 use crate::hook::HookNote;
 use crate::page::Page;
 use crate::sampling::Sampled;
+use larder_people::note::HelperNote;
 use larder_rules::rule::RuleNote;
 use larder_wire::date::Stamp;
 use larder_wire::{Method, RequestHead, ResponseHead, Version};
@@ -134,6 +135,8 @@ pub struct Extras {
     pub hooks: HookTrail,
     /// The work of ICAP services on the request, and on the answer for its client.
     pub icap: IcapTrail,
+    /// The answers of helpers about it.
+    pub helpers: Box<[HelperNote]>,
     /// The rules that held for it.
     pub rules: Option<Arc<RuleNote>>,
     /// The user who has logged in.
@@ -153,6 +156,7 @@ impl Extras {
     fn explain(&self) -> bool {
         !self.hooks.is_empty()
             || !self.icap.is_empty()
+            || !self.helpers.is_empty()
             || self.rules.is_some()
             || self.user.is_some()
             || self.certificate.is_some()
@@ -165,7 +169,8 @@ impl Extras {
         let rules = self.rules.as_ref().map_or(0, |note| note.heap_bytes());
         let user = self.user.as_ref().map_or(0, |user| user.len());
         let certificate = self.certificate.as_ref().map_or(0, |name| name.len());
-        self.hooks.count_bytes() + self.icap.count_bytes() + rules + user + certificate
+        let helpers: usize = self.helpers.iter().map(|note| size_of::<HelperNote>() + note.heap_bytes()).sum();
+        self.hooks.count_bytes() + self.icap.count_bytes() + helpers + rules + user + certificate
     }
 }
 
@@ -464,6 +469,30 @@ impl Record {
         if self.is_read() {
             self.extras.get_or_insert_default().icap.push(note);
         }
+    }
+
+    /// Notes the answers of helpers, where a reader needs them.
+    pub fn note_helpers(&mut self, notes: &[HelperNote]) {
+        if !notes.is_empty() && self.is_read() {
+            self.extras.get_or_insert_default().helpers = notes.into();
+        }
+    }
+
+    /// The answers of helpers about it.
+    pub fn helpers(&self) -> &[HelperNote] {
+        self.extras.as_deref().map_or(&[], |extras| &extras.helpers)
+    }
+
+    /// The helpers that were asked, with their answers; empty where none was.
+    pub fn helper_words(&self) -> String {
+        let words: Vec<String> = self.helpers().iter().map(HelperNote::word).collect();
+        words.join(",")
+    }
+
+    /// How long the request waited for helpers, in microseconds; `None` where none was asked.
+    pub fn helper_micros(&self) -> Option<u64> {
+        let helpers = self.helpers();
+        (!helpers.is_empty()).then(|| helpers.iter().filter_map(|note| note.micros).fold(0, u64::saturating_add))
     }
 
     /// The work of ICAP services on it, and on the answer for its client.

@@ -228,11 +228,9 @@ impl Ask {
         Ask { by_hook: None, by_table: None, route, ..self.clone() }
     }
 
-    /// The work of store rules and helpers, in words.
+    /// The work of store rules, in words.
     pub fn words(&self) -> Vec<String> {
-        let mut words = self.by_rule.as_ref().map(|by_rule| by_rule.words()).unwrap_or_default();
-        words.extend(self.people.iter().flat_map(|people| people.words.iter().cloned()));
-        words
+        self.by_rule.as_ref().map(|by_rule| by_rule.words()).unwrap_or_default()
     }
 
     /// Whether a rule or a hook says that the answer is not to be stored.

@@ -2,6 +2,7 @@
 
 use super::login_found::LoginFound;
 use crate::people::User;
+use larder_people::note::HelperNote;
 use larder_wire::Url;
 use std::sync::Arc;
 
@@ -16,8 +17,8 @@ pub struct ByPeople {
     pub client_url: Option<Url>,
     /// The URL that stands in the key, where a helper says so.
     pub store_id: Option<Url>,
-    /// The work of helpers, in words.
-    pub words: Vec<String>,
+    /// The answers of helpers.
+    pub helpers: Vec<HelperNote>,
     /// The answers of logins.
     pub(super) logins: Vec<LoginFound>,
 }
@@ -30,9 +31,16 @@ impl ByPeople {
         self.user = by_rule.user.or(self.user.take());
     }
 
+    /// Says what came of the last answer of a helper.
+    pub(super) fn say(&mut self, words: &str) {
+        if let Some(note) = self.helpers.last_mut() {
+            note.say(words);
+        }
+    }
+
     /// Whether it leaves the request as it is, and nothing is to be said.
     pub(super) fn is_nothing(&self) -> bool {
-        let ByPeople { user, consumes_authorization, client_url, store_id, words, logins: _ } = self;
-        user.is_none() && !consumes_authorization && client_url.is_none() && store_id.is_none() && words.is_empty()
+        let ByPeople { user, consumes_authorization, client_url, store_id, helpers, logins: _ } = self;
+        user.is_none() && !consumes_authorization && client_url.is_none() && store_id.is_none() && helpers.is_empty()
     }
 }

@@ -13,7 +13,9 @@ use crate::people::{LoginRefusal, LoginState, User};
 use crate::record::Rule;
 use larder_people::answer::{Answer, Outcome};
 use larder_people::format::{Format, FormatFacts};
+use larder_people::kind::Kind;
 use larder_people::line;
+use larder_people::note::{HelperDid, HelperNote};
 use larder_rules::rule::RuleNote;
 use larder_wire::reading::Reading;
 use larder_wire::{Host, Method, RequestHead, Url};
@@ -68,15 +70,15 @@ struct Target<'a> {
     port: u16,
 }
 
-/// Lets a CONNECT through; gives its user. The user by the login of a rule goes before that of the gate's own.
+/// Lets a CONNECT through; gives its user, and the answers of helpers. The user by the login of a rule goes before that of the gate's own.
 pub(super) fn of_tunnel(
     facts: &Facts<'_>,
     by_rule: Option<Arc<User>>,
     (host, port): (&Host, u16),
-) -> Result<Option<Arc<User>>, Refused> {
+) -> Result<(Option<Arc<User>>, Vec<HelperNote>), Refused> {
     let Some(scene) = facts.people() else {
         let supposed = || supposed::by_login(facts, &facts.config().access.login);
-        return Ok(by_rule.or_else(supposed).or_else(|| facts.user_by_certificate()));
+        return Ok((by_rule.or_else(supposed).or_else(|| facts.user_by_certificate()), Vec::new()));
     };
     let (access, forward) = (&facts.config().access, &facts.config().forward_helpers);
     let mut people = ByPeople::default();
@@ -95,11 +97,12 @@ pub(super) fn of_tunnel(
             answer.result == Outcome::Ok && to.is_some_and(|to| to != authority)
         });
         if goes_elsewhere {
+            people.say("another host for a tunnel, which is refused");
             // No page could be shown inside the client's TLS, and another host would have another certificate.
             return Err(refuse(denied("url-rewrite", "A rule of this cache does not permit this tunnel."), &people));
         }
     }
-    Ok(people.user)
+    Ok((people.user, people.helpers))
 }
 
 /// Lets a request of a mirror's client through. Such clients know of no proxy, so they are asked as by a server.
@@ -303,6 +306,7 @@ fn external(
         };
         let Some(answer) = answer_of(facts, scene, (name, &line), people)? else { continue };
         if answer.result != Outcome::Ok {
+            people.say("the request is refused");
             let what = answer.get("message").unwrap_or("A rule of this cache does not permit this request.");
             return Err(refuse(denied("external", what), people));
         }
@@ -311,7 +315,7 @@ fn external(
             people.user = Some(Arc::new(User { name: user.into(), groups, login: "".into() }));
         }
         let said = ["tag", "log"].into_iter().filter_map(|key| Some(format!(" {key}={}", answer.get(key)?)));
-        people.words.push(format!("helper {name} permits it{}", said.collect::<String>()));
+        people.say(&format!("permits it{}", said.collect::<String>()));
     }
     Ok(())
 }
@@ -333,6 +337,7 @@ fn rewrite(
     if let (None, Some(to)) = (answer.get("rewrite-url"), answer.get("url")) {
         let status = answer.get("status").and_then(|status| status.parse().ok());
         let status = status.filter(|status| [301, 302, 303, 307, 308].contains(status)).unwrap_or(302);
+        people.say(&format!("leads to {to}"));
         let page = Page::new(status, "url-rewrite", "A rule of this cache leads elsewhere.", "Follow the link.");
         return Err(refuse(page.with("Location", to), people));
     }
@@ -341,9 +346,10 @@ fn rewrite(
     match (url, facts.whole_url().cloned()) {
         (Some(url), Some(old)) if url != old => {
             if !matches!(rule, Rule::Site(_)) && facts.is_out_of_reach(&url.host, url.port) {
+                people.say(&format!("asks for {url}, which is out of reach"));
                 return Err(refuse(out_of_reach(), people));
             }
-            people.words.push(format!("helper {name} asks for {url}"));
+            people.say(&format!("asks for {url}"));
             people.client_url = Some(old);
             facts.replace_url(url);
             Ok(())
@@ -384,12 +390,12 @@ fn store_id(facts: &Facts<'_>, scene: PeopleScene<'_>, name: &str, people: &mut 
     match id.map(|id| (id, Url::parse(id))) {
         None => {}
         Some((_, Some(url))) => {
-            people.words.push(format!("helper {name} stores it as {url}"));
+            people.say(&format!("stored as {url}"));
             people.store_id = Some(url);
         }
         Some((id, None)) => {
             tracing::warn!("helper {name}: the store-id {id:?} is no http or https URL, and is passed over");
-            people.words.push(format!("helper {name} gave a store-id that is no URL"));
+            people.say("a store-id that is no URL, and is passed over");
         }
     }
     Ok(())
@@ -402,14 +408,14 @@ fn answer_of(
     (name, line): (&str, &[u8]),
     people: &mut ByPeople,
 ) -> Result<Option<Arc<Answer>>, Refused> {
-    let found = match facts.found().helper(name, line) {
-        Some(found) => found,
+    let (found, micros) = match facts.found().helper(name, line) {
+        Some((found, micros)) => (found, Some(micros)),
         None => {
             let Some(pool) = scene.people.helpers.find(name) else {
                 return Err(refuse(failed(&HelperTrouble::Gone), people));
             };
             match pool.remembered(line) {
-                Some(answer) => Ok(answer),
+                Some(answer) => (Ok(answer), None),
                 None => {
                     let need = HelperNeed { name: name.to_owned(), pool, line: line.to_vec() };
                     return Err(Refused::Needs(Need::Helper(Box::new(need))));
@@ -417,6 +423,9 @@ fn answer_of(
             }
         }
     };
+    let kind = scene.people.helpers.find(name).map_or(Kind::ExternalAcl, |pool| pool.config().kind);
+    let did = found.as_ref().map_or(HelperDid::Failed, |answer| HelperDid::Answered(answer.result));
+    people.helpers.push(HelperNote { helper: name.into(), kind, did, micros, words: Box::default() });
     match found {
         Ok(answer) => Ok(Some(answer)),
         Err(trouble) => fails(scene, name, &trouble, people).map(|()| None),
@@ -426,11 +435,15 @@ fn answer_of(
 /// A helper has failed: the request goes on, or is denied.
 fn fails(scene: PeopleScene<'_>, name: &str, trouble: &HelperTrouble, people: &mut ByPeople) -> Result<(), Refused> {
     let goes_on = scene.people.helpers.find(name).is_some_and(|pool| pool.config().on_failure == HelperFailure::Allow);
-    if !goes_on {
-        return Err(refuse(failed(trouble), people));
+    let (did, end) = match goes_on {
+        true => (HelperDid::PassedOver, "the request goes on without it (on_failure)"),
+        false => (HelperDid::Failed, "the request is refused"),
+    };
+    if let Some(note) = people.helpers.last_mut() {
+        note.did = did;
+        note.say(&format!("{trouble}; {end}"));
     }
-    people.words.push(format!("helper {name} failed ({}), and on_failure lets the request go on", trouble.as_str()));
-    Ok(())
+    if goes_on { Ok(()) } else { Err(refuse(failed(trouble), people)) }
 }
 
 fn failed(trouble: &HelperTrouble) -> Page {
@@ -439,10 +452,10 @@ fn failed(trouble: &HelperTrouble) -> Page {
         .with("Retry-After", "5")
 }
 
-/// The page has the user, for the log.
+/// The page has the user and the answers of helpers, for the log.
 fn refuse(page: Page, people: &ByPeople) -> Refused {
     let user = people.user.as_ref().map(|user| Box::new(Arc::clone(&user.name)));
-    Refused::Page(Box::new(Page { user, ..page }))
+    Refused::Page(Box::new(Page { user, helpers: people.helpers.clone(), ..page }))
 }
 
 /// Calls with the target of the request; `None` where it has no URL.

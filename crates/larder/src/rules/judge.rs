@@ -11,6 +11,7 @@ use crate::page::Page;
 use crate::people::User;
 use crate::reach::{self, Asker, ReachByRule};
 use crate::record::Rule;
+use larder_people::note::HelperNote;
 use larder_rules::rule::RuleNote;
 use larder_wire::{Host, Method, RequestHead, Scheme, Url};
 use std::rc::Rc;
@@ -54,6 +55,8 @@ pub struct TunnelFor {
     pub user: Option<Arc<User>>,
     /// The rules of the table that hold, where any do.
     pub rules: Option<Arc<RuleNote>>,
+    /// The answers of helpers.
+    pub helpers: Vec<HelperNote>,
     /// The work of hooks, where any was called.
     pub note: Option<Box<HookNote>>,
     /// The limits of bandwidth for that which comes out of the tunnel.
@@ -354,12 +357,12 @@ fn judge_connect(facts: &Facts<'_>, host: &Host, port: u16) -> Verdict {
         Err(Refused::Page(page)) => return Verdict::Answer(page.closing()),
         Err(Refused::Needs(need)) => return Verdict::needs(need),
     };
-    let user = match gate::of_tunnel(facts, by_rules, (host, port)) {
-        Ok(user) => user,
+    let (user, helpers) = match gate::of_tunnel(facts, by_rules, (host, port)) {
+        Ok(passed) => passed,
         Err(refused) => return refused.into(),
     };
     let hooked = hooks_of(facts, Rule::Forward).map(|hooks| hooked::judge_connect(facts, hooks, (host, port)));
-    let tunnel = |note: Option<HookNote>| TunnelFor { user, rules, note: note.map(Box::new), limits, reach };
+    let tunnel = |note: Option<HookNote>| TunnelFor { user, rules, helpers, note: note.map(Box::new), limits, reach };
     match hooked {
         None => Verdict::Tunnel(host.clone(), port, tunnel(None)),
         Some(Ok(HookedConnect::GoesOn(note))) => Verdict::Tunnel(host.clone(), port, tunnel(note)),

@@ -3,6 +3,7 @@
 use super::by_hook::{HookNeed, HookReply};
 use super::by_people::ByPeople;
 use super::login_found::LoginFound;
+use crate::clock;
 use crate::config::EXTERNAL_MAX;
 use crate::env::{Env, PeerFacts};
 use crate::helper::{HelperTrouble, Helpers, Pool};
@@ -55,6 +56,8 @@ pub(super) struct HelperFound {
     name: String,
     line: Vec<u8>,
     answer: Result<Arc<Answer>, HelperTrouble>,
+    /// How long it took, in microseconds.
+    micros: u64,
 }
 
 impl fmt::Debug for HelperFound {
@@ -114,14 +117,16 @@ impl FoundFacts {
 
     pub(super) async fn ask_helper(&mut self, need: HelperNeed) {
         let HelperNeed { name, pool, line } = need;
+        let began = clock::instant();
         let answer = pool.ask(line.clone()).await;
-        self.helpers.push(HelperFound { name, line, answer });
+        let micros = u64::try_from((clock::instant() - began).as_micros()).unwrap_or(u64::MAX);
+        self.helpers.push(HelperFound { name, line, answer, micros });
     }
 
-    /// The answer of a helper to this line, where it was asked.
-    pub(super) fn helper(&self, name: &str, line: &[u8]) -> Option<Result<Arc<Answer>, HelperTrouble>> {
+    /// The answer of a helper to this line, where it was asked, and the microseconds that it took.
+    pub(super) fn helper(&self, name: &str, line: &[u8]) -> Option<(Result<Arc<Answer>, HelperTrouble>, u64)> {
         let found = self.helpers.iter().find(|found| found.name == name && found.line == line)?;
-        Some(found.answer.clone())
+        Some((found.answer.clone(), found.micros))
     }
 }
 

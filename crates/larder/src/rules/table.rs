@@ -111,10 +111,10 @@ fn stopped(stop: Stop) -> Page {
     }
 }
 
-/// A query without its encodings.
-fn unescaped(query: &str) -> String {
+/// A text with its encodings undone once.
+fn unescaped(text: &str) -> String {
     let digit = |byte: Option<&u8>| char::from(*byte?).to_digit(16);
-    let (bytes, mut out, mut at) = (query.as_bytes(), Vec::with_capacity(query.len()), 0);
+    let (bytes, mut out, mut at) = (text.as_bytes(), Vec::with_capacity(text.len()), 0);
     while let Some(byte) = bytes.get(at) {
         match (byte, digit(bytes.get(at + 1)), digit(bytes.get(at + 2))) {
             (b'%', Some(high), Some(low)) => {
@@ -681,11 +681,21 @@ impl larder_rules::Facts for Subject<'_, '_> {
         }
     }
 
+    fn sent_path(&self) -> Result<Option<&str>, Stop> {
+        let Some(_) = self.target else { return Ok(None) };
+        let path = Subject::path(self);
+        match path.len() > larder_rules::facts::PATH_BYTES_MAX {
+            true => Err(Stop::LongPath),
+            false => Ok(Some(path)),
+        }
+    }
+
     fn query(&self) -> Option<&str> {
         self.target?.split_once('?').map(|(_, query)| query)
     }
 
-    /// Asked by the spelling of the client, and by that of a reader who undoes all that anybody undoes.
+    /// Asked by the spelling of the client, by that with its encodings undone once, and by that of a reader who undoes all that anybody
+    /// undoes, and who leaves parameters of the path out.
     fn in_list(&self, name: &str) -> bool {
         if !self.facts.list_asks_path(name) {
             return self.facts.in_list(name, self.of_lists());
@@ -693,7 +703,10 @@ impl larder_rules::Facts for Subject<'_, '_> {
         match self.target_as_read() {
             Ok(read) => {
                 let is_covered = |target: &str| self.facts.in_list(name, self.url_of_lists(target));
-                self.facts.in_list(name, self.of_lists()) || read.as_deref().is_some_and(is_covered)
+                self.facts.in_list(name, self.of_lists())
+                    || read.is_some_and(|read| {
+                        is_covered(&read) || is_covered(&unescaped(self.target.unwrap_or_default()))
+                    })
             }
             Err(stop) => {
                 self.unlisted.set(Some(stop));

@@ -41,6 +41,9 @@ pub struct Reloaded {
     pub changed: Vec<String>,
     /// Settings whose new value waits for a restart.
     pub needs_restart: Vec<String>,
+    /// Files that were read again, by what they are for.
+    #[serde(default)]
+    pub read_again: Vec<String>,
 }
 
 /// Talks to the server behind a socket, one connection a request.

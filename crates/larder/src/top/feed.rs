@@ -1,6 +1,6 @@
 //! The stream of events of a running Larder, read by a thread of its own.
 
-use super::Recent;
+use super::{Recent, Refusals};
 use crate::control::{Hot, Now, Second};
 use crate::run::control::Client;
 use serde::Deserialize;
@@ -25,6 +25,8 @@ pub(super) enum Event {
     Request(Box<Recent>),
     /// The URLs asked for most, and the hosts that miss.
     Hot(Hot),
+    /// The rules that refused requests.
+    Refused(Vec<Refusals>),
     /// The server does not answer; it is tried again.
     Lost(String),
 }
@@ -33,6 +35,13 @@ pub(super) enum Event {
 #[derive(Deserialize)]
 struct Lately {
     seconds: Vec<Second>,
+}
+
+/// The part of the answer at `/stats` that is shown.
+#[derive(Deserialize)]
+struct Stats {
+    #[serde(default)]
+    refused_by_rule: Vec<Refusals>,
 }
 
 /// Begins to follow the server behind a control socket; an error when there is none.
@@ -66,8 +75,15 @@ fn read(client: &Client, tell: &Sender<Event>) -> io::Result<()> {
         let Some(data) = line.strip_prefix("data:") else { continue };
         let Some(event) = parsed(&name, data)? else { continue };
         let asks = matches!(&event, Event::Now(now) if now.uptime_seconds.is_multiple_of(HOT_EVERY));
-        if tell.send(event).is_err() || asks && tell.send(Event::Hot(client.read("/hot")?)).is_err() {
+        if tell.send(event).is_err() {
             return Ok(());
+        }
+        if asks {
+            let stats: Stats = client.read("/stats")?;
+            let told = [Event::Hot(client.read("/hot")?), Event::Refused(stats.refused_by_rule)];
+            if told.into_iter().any(|event| tell.send(event).is_err()) {
+                return Ok(());
+            }
         }
     }
     Ok(())

@@ -22,6 +22,7 @@ struct Screen {
     seconds: VecDeque<Second>,
     recent: VecDeque<Recent>,
     hot: Hot,
+    refused: Vec<Refusals>,
     shown: Shown,
     state: State,
 }
@@ -38,6 +39,15 @@ struct Recent {
     micros: u64,
 }
 
+/// The requests that one rule refused.
+#[derive(Clone, Debug, Default, Deserialize)]
+struct Refusals {
+    rule: String,
+    count: u64,
+    /// Seconds since 1970.
+    last: u64,
+}
+
 /// The list in the lower half of the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Shown {
@@ -45,6 +55,7 @@ enum Shown {
     Hot,
     Misses,
     Requests,
+    Refused,
 }
 
 impl Shown {
@@ -52,7 +63,8 @@ impl Shown {
         match self {
             Shown::Hot => Shown::Misses,
             Shown::Misses => Shown::Requests,
-            Shown::Requests => Shown::Hot,
+            Shown::Requests => Shown::Refused,
+            Shown::Refused => Shown::Hot,
         }
     }
 }
@@ -89,6 +101,7 @@ impl Screen {
             }
             Event::Request(recent) => self.recent.push_front(*recent),
             Event::Hot(hot) => self.hot = hot,
+            Event::Refused(refused) => self.refused = refused,
             Event::Lost(why) => self.state = State::Lost(why),
         }
         while self.seconds.len() > SECONDS_MAX {
@@ -105,6 +118,7 @@ impl Screen {
             KeyCode::Char('h') => self.shown = Shown::Hot,
             KeyCode::Char('m') => self.shown = Shown::Misses,
             KeyCode::Char('r') => self.shown = Shown::Requests,
+            KeyCode::Char('d') => self.shown = Shown::Refused,
             KeyCode::Tab => self.shown = self.shown.next(),
             KeyCode::Char('p' | ' ') => {
                 self.state = if self.state == State::Paused { State::Live } else { State::Paused };
@@ -162,7 +176,7 @@ fn lines(events: &Receiver<Event>, out: &mut impl Write, seconds_max: Option<u64
         let line = match event {
             Event::Now(now) => line(&now),
             Event::Lost(why) => format!("no answer: {why}"),
-            Event::Before(_) | Event::Request(_) | Event::Hot(_) => continue,
+            Event::Before(_) | Event::Request(_) | Event::Hot(_) | Event::Refused(_) => continue,
         };
         match writeln!(out, "{line}").and_then(|()| out.flush()) {
             // The reader has closed the pipe and needs no more lines.

@@ -92,11 +92,11 @@ fn a_screen_of_usual_size() {
         "      812    99.6 %     12.3 kB  http://www.example.org/",
     ];
     assert_eq!(shown[13..18], wanted);
-    assert_eq!(shown[23], " q quit   h hot   m misses   r requests   tab next   p pause");
+    assert_eq!(shown[23], " q quit   h hot   m misses   r requests   d denied   tab next   p pause");
 }
 
 #[test]
-fn the_lower_half_has_three_faces() {
+fn the_lower_half_has_four_faces() {
     let mut screen = screen();
     assert!(screen.press(KeyCode::Char('m'), KeyModifiers::NONE));
     let shown = drawn(&screen, 80, 24).join("\n");
@@ -105,6 +105,10 @@ fn the_lower_half_has_three_faces() {
     let shown = drawn(&screen, 80, 24).join("\n");
     assert!(shown.contains("hit                  200       800 B     70 µs  GET http://www.example.org/a"), "{shown}");
     assert!(screen.press(KeyCode::Tab, KeyModifiers::NONE));
+    screen.take(Event::Refused(vec![Refusals { rule: "ads (larder.toml:7)".to_owned(), count: 12, last: 0 }]));
+    let shown = drawn(&screen, 80, 24).join("\n");
+    assert!(shown.contains("12") && shown.contains("ago  ads (larder.toml:7)"), "{shown}");
+    assert!(screen.press(KeyCode::Tab, KeyModifiers::NONE));
     assert_eq!(screen.shown, Shown::Hot);
 }
 
@@ -112,7 +116,7 @@ fn the_lower_half_has_three_faces() {
 fn any_size_is_drawn() {
     for (width, height) in [(1, 1), (20, 5), (40, 12), (390, 100)] {
         for screen in [Screen::default(), screen()] {
-            for shown in [Shown::Hot, Shown::Misses, Shown::Requests] {
+            for shown in [Shown::Hot, Shown::Misses, Shown::Requests, Shown::Refused] {
                 drawn(
                     &Screen { shown, now: screen.now.clone(), seconds: screen.seconds.clone(), ..Screen::default() },
                     width,

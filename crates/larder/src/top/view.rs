@@ -42,6 +42,7 @@ pub(super) fn draw(frame: &mut Frame, screen: &Screen) {
         Shown::Hot => draw_hot(frame, below, screen),
         Shown::Misses => draw_misses(frame, below, screen),
         Shown::Requests => draw_requests(frame, below, screen),
+        Shown::Refused => draw_refused(frame, below, screen),
     }
     draw_keys(frame, keys, screen);
 }
@@ -197,6 +198,15 @@ fn draw_requests(frame: &mut Frame, area: Rect, screen: &Screen) {
     list(frame, area, ["outcome", "status", "sent", "time", "request"], [16, 6, 10, 8], rows.collect());
 }
 
+fn draw_refused(frame: &mut Frame, area: Rect, screen: &Screen) {
+    let rows = screen.refused.iter().take(usize::from(area.height)).map(|refusals| {
+        let ago = screen.now.second.at.saturating_sub(refusals.last);
+        let ago = Line::from(format!("{} ago", span(ago))).right_aligned();
+        Row::new([number(refusals.count), Cell::from(ago), Cell::from(refusals.rule.clone())])
+    });
+    list(frame, area, ["denied", "the last", "rule"], [8, 14], rows.collect());
+}
+
 fn tone(recent: &Recent) -> Style {
     let stored = ["hit", "validated", "collapsed"].iter().any(|word| recent.outcome.starts_with(word));
     match recent.status {
@@ -239,6 +249,7 @@ fn draw_keys(frame: &mut Frame, area: Rect, screen: &Screen) {
         ("h", "hot", chosen(Shown::Hot)),
         ("m", "misses", chosen(Shown::Misses)),
         ("r", "requests", chosen(Shown::Requests)),
+        ("d", "denied", chosen(Shown::Refused)),
         ("tab", "next", Modifier::empty()),
         ("p", "pause", Modifier::empty()),
     ];

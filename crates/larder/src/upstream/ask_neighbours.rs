@@ -35,6 +35,8 @@ pub struct NeighbourQuestion<'a> {
 /// A neighbour that is asked.
 #[derive(Clone, Copy)]
 pub struct AskedNeighbour<'a> {
+    /// Its name, for the log.
+    pub name: &'a str,
     /// Its host.
     pub host: &'a Host,
     /// Its ports for questions.
@@ -117,7 +119,8 @@ impl Upstreams {
             };
             let Some(answered) = open.get_mut(at) else { continue };
             answered.is_answered = true;
-            healths.answered(answered.address, began.elapsed());
+            let named = question.neighbours.get(answered.place).map_or("neighbour", |neighbour| neighbour.name);
+            healths.answered((named, answered.address), began.elapsed());
             let is_parent = question.neighbours.get(answered.place).is_some_and(|neighbour| neighbour.is_parent);
             match said {
                 Said::Hit => {
@@ -134,7 +137,8 @@ impl Upstreams {
         let now = Instant::now();
         for silent in open.iter().filter(|each| !each.is_answered) {
             add(&healths.counts.silent);
-            healths.was_silent(silent.address, now - began, now);
+            let named = question.neighbours.get(silent.place).map_or("neighbour", |neighbour| neighbour.name);
+            healths.was_silent((named, silent.address), now - began, now);
         }
         first_miss.map_or(NeighbourFound::Nobody, NeighbourFound::Miss)
     }

@@ -110,6 +110,8 @@ pub enum UpstreamFaultKind {
     Application,
     /// A parent did not pass the request on.
     Parent,
+    /// No connection to a parent came about, for this reason.
+    ParentAway(Box<UpstreamFaultKind>),
     /// A service of ICAP gave no usable word about the message.
     Icap,
 }
@@ -140,7 +142,7 @@ impl UpstreamFaultKind {
             UpstreamFaultKind::NoMember => "no-member",
             UpstreamFaultKind::Portal => "portal",
             UpstreamFaultKind::Application => "application-failed",
-            UpstreamFaultKind::Parent => "parent",
+            UpstreamFaultKind::Parent | UpstreamFaultKind::ParentAway(_) => "parent",
             UpstreamFaultKind::Icap => "icap",
         }
     }
@@ -158,6 +160,7 @@ impl UpstreamFaultKind {
             | UpstreamFaultKind::NoMember
             | UpstreamFaultKind::Icap => 503,
             UpstreamFaultKind::OutOfReach => 403,
+            UpstreamFaultKind::ParentAway(why) => why.status(),
             _ => 502,
         }
     }
@@ -233,9 +236,13 @@ impl UpstreamFault {
     /// connection. A handshake that comes to nothing is no such fault: somebody is there.
     pub fn is_out_of_reach(&self) -> bool {
         use UpstreamFaultKind::{ConnectTimeout, Dns, Portal, Refused, Unreachable};
+        let kind = match &self.kind {
+            UpstreamFaultKind::ParentAway(why) => why,
+            kind => kind,
+        };
         // A name server that says that there is no such name is heard well.
-        let is_silent = matches!(self.kind, Dns(DnsTrouble::Failed | DnsTrouble::Timeout))
-            || matches!(self.kind, Refused | Unreachable | ConnectTimeout | Portal);
+        let is_silent = matches!(kind, Dns(DnsTrouble::Failed | DnsTrouble::Timeout))
+            || matches!(kind, Refused | Unreachable | ConnectTimeout | Portal);
         self.has_contact == HasContact::No && is_silent
     }
 

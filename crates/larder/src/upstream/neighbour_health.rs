@@ -18,6 +18,9 @@ const AWAY_MAX: u32 = 3;
 const PAUSE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(60));
 /// The time for an answer of a neighbour of which none was seen yet.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
+/// Answers are waited for no longer than so many times the time that they took before: one that has died must hold nobody up, and one that
+/// became slower yet is found again by the probes.
+const SLOWER_MAX: u32 = 4;
 /// Answers are waited for at least so long: a neighbour's disk may be asked.
 const WAIT_MIN: Duration = Duration::from_millis(5);
 /// Neighbours that are remembered: those of a configuration, and of some before it.
@@ -54,6 +57,8 @@ pub struct NeighbourAnswerCounts {
 #[derive(Clone, Copy, Debug, Default)]
 struct Health {
     round_trip: Option<Duration>,
+    /// The same by its answers alone, where `round_trip` grows with each answer that did not come in time.
+    measured: Option<Duration>,
     /// Questions in a row that were not answered.
     silent: u32,
     /// Nobody asks before this moment.
@@ -72,23 +77,31 @@ impl NeighbourHealths {
         states.entry(neighbour).or_default().may_ask(now)
     }
 
-    pub(super) fn answered(&self, neighbour: SocketAddr, took: Duration) {
-        if let Some(health) = self.states.lock().get_mut(&neighbour) {
-            health.answered(took);
+    pub(super) fn answered(&self, (name, neighbour): (&str, SocketAddr), took: Duration) {
+        if self.change(neighbour, |health| health.answered(took)) == Some(Turn::Back) {
+            tracing::warn!("the neighbour {name} ({neighbour}) answers again, and is asked");
         }
     }
 
     /// A neighbour that says it has a response does not send it: it is left alone for a while, as one that is silent.
-    pub fn failed(&self, neighbour: SocketAddr, now: Instant) {
-        if let Some(health) = self.states.lock().get_mut(&neighbour) {
-            health.failed(now);
+    pub fn failed(&self, (name, neighbour): (&str, SocketAddr), now: Instant) {
+        if self.change(neighbour, |health| health.failed(now)) == Some(Turn::LeftOut) {
+            tracing::warn!(
+                "the neighbour {name} ({neighbour}) has a response and does not send it: it is left out until it does"
+            );
         }
     }
 
-    pub(super) fn was_silent(&self, neighbour: SocketAddr, waited: Duration, now: Instant) {
-        if let Some(health) = self.states.lock().get_mut(&neighbour) {
-            health.was_silent(waited, now);
+    pub(super) fn was_silent(&self, (name, neighbour): (&str, SocketAddr), waited: Duration, now: Instant) {
+        if self.change(neighbour, |health| health.was_silent(waited, now)) == Some(Turn::LeftOut) {
+            tracing::warn!(
+                "the neighbour {name} ({neighbour}) did not answer {SILENT_MAX} times in a row: it is left out until it does"
+            );
         }
+    }
+
+    fn change(&self, neighbour: SocketAddr, change: impl FnOnce(&mut Health)) -> Option<Turn> {
+        self.states.lock().get_mut(&neighbour)?.turn(change)
     }
 }
 
@@ -162,7 +175,10 @@ impl ParentHealths {
 
     /// It accepted a connection.
     pub(super) fn accepted(&self, parent: &Parent) {
-        self.with(parent, |state| state.health = Health::default());
+        let turn = self.with(parent, |state| state.health.turn(|health| *health = Health::default()));
+        if turn == Some(Turn::Back) {
+            tracing::warn!("the parent {} accepts connections again, and is asked", parent.name);
+        }
     }
 
     /// It led to the origin.
@@ -172,10 +188,16 @@ impl ParentHealths {
 
     /// No connection to it came about.
     pub(super) fn was_away(&self, parent: &Parent, now: Instant) {
-        self.with(parent, |state| {
+        let turn = self.with(parent, |state| {
             state.counts.failed += 1;
-            state.health.was_away(now);
+            state.health.turn(|health| health.was_away(now))
         });
+        if turn == Some(Turn::LeftOut) {
+            let (name, to) = (&parent.name, parent.url.authority());
+            tracing::warn!(
+                "the parent {name} ({to}) could not be connected to {AWAY_MAX} times in a row: it is left out until it can"
+            );
+        }
     }
 
     /// It did not lead to the origin.
@@ -193,7 +215,25 @@ impl ParentHealths {
     }
 }
 
+/// A change that the program's log tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    LeftOut,
+    Back,
+}
+
 impl Health {
+    /// Changes it, and says whether it is left out from now on, or is back.
+    fn turn(&mut self, change: impl FnOnce(&mut Health)) -> Option<Turn> {
+        let before = self.asked_after.is_some();
+        change(self);
+        match (before, self.asked_after.is_some()) {
+            (false, true) => Some(Turn::LeftOut),
+            (true, false) => Some(Turn::Back),
+            _ => None,
+        }
+    }
+
     fn was_away(&mut self, now: Instant) {
         self.silent = self.silent.saturating_add(1);
         if self.silent >= AWAY_MAX {
@@ -207,20 +247,25 @@ impl Health {
                 return None;
             }
             self.asked_after = Some(now + self.pause);
+            // It may have become slower than it was.
+            return Some(FIRST_WAIT);
         }
         let usual = self.round_trip.map_or(FIRST_WAIT, |time| time * 2);
         Some(usual.max(WAIT_MIN))
     }
 
     fn answered(&mut self, took: Duration) {
-        let usual = self.round_trip.unwrap_or(took);
-        *self = Health { round_trip: Some((usual * 7 + took) / 8), ..Health::default() };
+        // What was measured before it died says nothing.
+        let usual = self.round_trip.filter(|_| self.asked_after.is_none()).unwrap_or(took);
+        let measured = Some((usual * 7 + took) / 8);
+        *self = Health { round_trip: measured, measured, ..Health::default() };
     }
 
     /// No answer came within the time that was waited, so the time that it takes is longer: a neighbour that became slower is waited for again
     /// before it counts as dead.
     fn was_silent(&mut self, waited: Duration, now: Instant) {
-        self.round_trip = self.round_trip.map(|usual| ((usual + waited * 2) / 2).min(PAUSE.0));
+        let most = self.measured.map_or(PAUSE.0, |measured| measured * SLOWER_MAX);
+        self.round_trip = self.round_trip.map(|usual| ((usual + waited * 2) / 2).min(most));
         self.silent = self.silent.saturating_add(1);
         if self.silent >= SILENT_MAX {
             self.is_left_alone(now);
@@ -260,6 +305,26 @@ mod tests {
         }
         assert!(late < SILENT_MAX, "{late}");
         assert!(health.may_ask(now).is_some());
+    }
+
+    /// However many questions stay without an answer, nobody waits for seconds.
+    #[test]
+    fn a_neighbour_that_died_holds_nobody_up() {
+        let (mut health, now) = (Health::default(), Instant::now());
+        health.answered(3 * MS);
+        let mut waits = Vec::new();
+        while let Some(wait) = health.may_ask(now) {
+            waits.push(wait);
+            // Others that are asked beside it are waited for longer.
+            let turn = health.turn(|health| health.was_silent(500 * MS, now));
+            assert_eq!(turn, (waits.len() == SILENT_MAX as usize).then_some(Turn::LeftOut));
+        }
+        assert!(waits.iter().all(|wait| *wait <= 24 * MS), "{waits:?}");
+        // It is back and slower: the probe waits, and its time counts from then on.
+        let probe = health.may_ask(now + PAUSE.0);
+        assert_eq!(probe, Some(FIRST_WAIT));
+        assert_eq!(health.turn(|health| health.answered(80 * MS)), Some(Turn::Back));
+        assert_eq!(health.may_ask(now + PAUSE.0), Some(160 * MS));
     }
 
     #[test]

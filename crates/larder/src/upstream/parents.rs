@@ -190,7 +190,24 @@ async fn attempt(
             note.failed(parent, &fault.detail);
         }
     }
-    result
+    match result {
+        Err(Trouble::Next(fault)) if !is_there.get() => Err(Trouble::Next(away(parent, fault))),
+        result => result,
+    }
+}
+
+/// The fault of a parent that can't be connected to, as clients see it: its address is none of theirs.
+fn away(parent: &Parent, fault: UpstreamFault) -> UpstreamFault {
+    let words = match &fault.kind {
+        UpstreamFaultKind::Parent => return fault,
+        UpstreamFaultKind::Refused => "refuses connections",
+        UpstreamFaultKind::Unreachable => "can't be reached",
+        UpstreamFaultKind::Dns(_) => "has no address that its name leads to",
+        UpstreamFaultKind::ConnectTimeout => "does not answer",
+        _ => "can't be connected to",
+    };
+    let detail = format!("the parent {} {words}", parent.name);
+    UpstreamFault { kind: UpstreamFaultKind::ParentAway(Box::new(fault.kind)), detail, ..fault }
 }
 
 /// A connection to a parent. The operator has named it, so it may be anywhere, but for this server itself.

@@ -1,6 +1,7 @@
 //! `larder import`, as users call it: sources become files that Larder takes.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -17,10 +18,18 @@ http_port 127.0.0.1:3128
 acl localnet src 10.0.0.0/8
 acl blocked dstdomain "blocked.txt"
 acl media urlpath_regex -i \.(mp3|mp4)$
+acl words url_regex casino
+acl bank url_regex ^bank\.example:443$
+acl there dst 127.0.0.3
+acl inside dst 10.20.0.0/16
 acl SSL_ports port 443
 http_access deny CONNECT !SSL_ports
 http_access deny blocked
 http_access deny media
+http_access deny words
+http_access deny bank
+http_access deny there
+http_access deny inside
 http_access allow localnet
 http_access deny all
 cache_mem 64 MB
@@ -36,16 +45,32 @@ fn squid_becomes_a_file_that_starts() {
     let (source, out) = (path("squid.conf"), path("larder.toml"));
     let imported = larder(&["import", &source, "--out", &out]);
     let said = text(&imported.stderr);
-    // A list of expressions is not quite what Squid does, and says who may do what.
-    assert_eq!(imported.status.code(), Some(3), "{said}");
-    assert!(said.contains("look at squid.conf:9") && said.contains("translated"), "{said}");
+    assert_eq!(imported.status.code(), Some(0), "{said}");
+    assert!(said.contains("translated") && !said.contains("0600"), "{said}");
+    // Nobody else reads the passwords.
+    let (peers, secret) = (path("peers.conf"), path("peers.toml"));
+    fs::write(&peers, "http_port 3128\ncache_peer 10.0.0.9 parent 3128 0 login=ada:secret\nhttp_access deny all\n")
+        .unwrap();
+    let said = text(&larder(&["import", &peers, "--from", "squid", "--out", &secret]).stderr);
+    assert!(said.contains("peers.toml may have passwords in it") && said.contains("0600"), "{said}");
+    assert_eq!(fs::metadata(&secret).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(fs::read_to_string(&secret).unwrap().contains("password = \"secret\""));
     let checked = larder(&["check", "--config", &out]);
     assert!(checked.status.success(), "{}{}", text(&checked.stdout), text(&checked.stderr));
     for (request, client, wanted) in [
         ("GET http://www.bad.example/", "10.0.0.1", false),
         ("GET http://worse.example/", "10.0.0.1", false),
         ("GET http://good.example/a.MP3", "10.0.0.1", false),
+        ("GET http://good.example/a.%6dp3", "10.0.0.1", false),
         ("GET http://good.example/", "10.0.0.1", true),
+        ("GET http://good.example/casino", "10.0.0.1", false),
+        ("GET http://good.example/;%63asino", "10.0.0.1", false),
+        ("GET http://good.example/CASINO", "10.0.0.1", true),
+        ("CONNECT bank.example:443", "10.0.0.1", false),
+        ("CONNECT good.example:443", "10.0.0.1", true),
+        ("CONNECT casino.example:443", "10.0.0.1", false),
+        ("GET http://127.0.0.3/", "10.0.0.1", false),
+        ("GET http://10.20.3.4/", "10.0.0.1", false),
         ("GET http://good.example/", "192.168.0.1", false),
         ("CONNECT good.example:22", "10.0.0.1", false),
     ] {
@@ -57,7 +82,7 @@ fn squid_becomes_a_file_that_starts() {
     assert!(again.status.code() == Some(1) && text(&again.stderr).contains("there is a"), "{}", text(&again.stderr));
     let report = larder(&["import", &source, "--report"]);
     assert!(
-        text(&report.stdout).contains("| squid.conf:13 | `memory_pools on` | not needed |"),
+        text(&report.stdout).contains("| squid.conf:21 | `memory_pools on` | not needed |"),
         "{}",
         text(&report.stdout)
     );

@@ -28,6 +28,15 @@ impl Parser {
                 let hint = "write command = [\"/usr/lib/squid/basic_ncsa_auth\", \"/etc/larder/users\"]".to_owned();
                 self.problem(span.clone(), "`command` names no program".to_owned(), Some(hint));
             }
+            if let Some(text) = table.get("command").and_then(|command| command.get_ref().as_str())
+                && text.contains(char::is_whitespace)
+                && !std::path::Path::new(text).is_file()
+            {
+                let words: Vec<String> = text.split_whitespace().map(|word| format!("{word:?}")).collect();
+                let hint = format!("write command = [{}]: no shell divides it into words", words.join(", "));
+                let message = "`command` is one text, which is a program whose name has spaces".to_owned();
+                self.problem(span.clone(), message, Some(hint));
+            }
             // The table said only that it is none: here the reason is known.
             if let Some(written) = table.get("format").and_then(|format| format.get_ref().as_str())
                 && let Err(fault) = Format::parse(written)

@@ -4,13 +4,17 @@ use super::Parser;
 use crate::config::foreign;
 use crate::config::names::{self, TABLES, in_a_row, in_brackets};
 use crate::config::setting::Setting;
-use crate::config::spelling::closest;
+use crate::config::spelling::{closest, within};
 use crate::config::table::SETTINGS;
 use toml::Spanned;
 use toml::de::DeString;
 
 /// Settings of the same name that a hint lists at most.
 const LISTED_MAX: usize = 3;
+
+/// Words of people for settings of another table.
+const MEANT: [(&str, &str); 4] =
+    [("users", "login.file"), ("passwords", "login.file"), ("password_file", "login.file"), ("htpasswd", "login.file")];
 
 /// Tables whose settings are looked for in another one first, which they name.
 const RELATED: [(&str, &str); 1] = [("login", "helper")];
@@ -27,8 +31,12 @@ impl Parser {
         let name = if section.is_empty() { word.to_owned() } else { format!("{section}.{word}") };
         let meant = nearest(word, &name, settings.iter().map(|setting| setting.name));
         let foreign = foreign::hint(word);
-        let hint = foreign.or_else(|| meant.map(|meant| format!("did you mean {meant}?")));
+        // A word that is a setting of another table as it stands is more likely that one than a third spelling of one of this table.
+        let is_close =
+            |meant: &&str| meant.rsplit('.').next().is_some_and(|key| within(1, word, [key].into_iter()).is_some());
+        let hint = foreign.or_else(|| meant.filter(is_close).map(|meant| format!("did you mean {meant}?")));
         let hint = hint.or_else(|| elsewhere(section, word));
+        let hint = hint.or_else(|| meant.map(|meant| format!("did you mean {meant}?")));
         let hint = hint.or_else(|| section.is_empty().then(|| nearest_section(word)).flatten());
         let hint = hint.unwrap_or_else(|| "`larder config` lists all settings".to_owned());
         self.problem(key.span(), format!("there is no setting {name}"), Some(hint));
@@ -50,6 +58,10 @@ fn elsewhere(section: &str, word: &str) -> Option<String> {
     if let Some(name) = related.filter(|name| names::all().any(|each| each == name)) {
         let (table, _) = name.split_once('.')?;
         return Some(format!("{name} is a setting of the {} that `{section}.{table}` names", in_brackets(table)));
+    }
+    if let Some((_, name)) = MEANT.iter().find(|(known, _)| *known == word) {
+        let table = name.rsplit_once('.').map_or("", |(table, _)| table);
+        return Some(format!("did you mean {name}, a setting of {}?", in_brackets(table)));
     }
     let mut found: Vec<String> =
         names::all().filter(|name| name.rsplit('.').next() == Some(word)).map(str::to_owned).collect();
@@ -131,6 +143,12 @@ mod tests {
                 "helper.children is a setting of the [[helper]] that `login.helper` names",
             ),
             (format!("{login}prefix = 5"), "did you mean site.prefix?"),
+            ("[access]\nusers = \"/etc/users\"".to_owned(), "did you mean login.file, a setting of [[login]]?"),
+            ("[access]\nscheme = \"basic\"".to_owned(), "did you mean rule.when.scheme or login.scheme?"),
+            (
+                "[[helper]]\nname = \"h\"\nkind = \"basic\"\ncommand = \"/bin/sh -c x\"".to_owned(),
+                "write command = [\"/bin/sh\", \"-c\", \"x\"]: no shell divides it into words",
+            ),
             ("children = 5".to_owned(), "did you mean python.children or helper.children?"),
         ] {
             assert_eq!(hint(&text), wanted, "{text}");

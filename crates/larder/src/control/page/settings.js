@@ -1,7 +1,7 @@
 // Plain tables: the origins with their connections, lists of hosts and networks, and the settings that hold.
 
 import { get } from "./api.js";
-import { bytes, fill, harmless, make, nothing, number, percent, span, table, time } from "./words.js";
+import { bytes, clock, fill, harmless, make, nothing, number, percent, span, table, time } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
 
@@ -86,7 +86,17 @@ export class Settings {
   async enter() {
     this.all = await get("/config");
     this.show();
-    await this.showLists();
+    await Promise.all([this.showLists(), this.showRefusals()]);
+  }
+
+  /** The rules that refused requests. */
+  async showRefusals() {
+    const { refused_by_rule: rules } = await get("/stats");
+    byId("refused-panel").hidden = !rules.length;
+    byId("refused").className = "cards";
+    fill(byId("refused"), ...(rules.length ? [table("Requests that rules refused", [
+      { title: "rule", kind: "wrap" }, { title: "refused", kind: "n named" }, { title: "the last one", kind: "n named" },
+    ], rules.slice(0, 20).map((rule) => [make("b", {}, harmless(rule.rule)), number(rule.count), clock(rule.last * 1000)]))] : [nothing("No rule refused a request.")]));
   }
 
   /** Lists of `[[list]]`. Their errors name what strangers' servers said. */

@@ -87,6 +87,36 @@ fn each_decision_about_a_request_is_said() {
     }
 }
 
+/// Nobody is asked in a rehearsal, but those who would be are named.
+#[test]
+fn helpers_and_neighbours_that_would_be_asked_are_named() {
+    let helper = |name: &str, kind: &str, more: &str| {
+        format!("[[helper]]\nname = \"{name}\"\nkind = \"{kind}\"\ncommand = [\"sh\"]\n{more}")
+    };
+    let text = helper("quota", "external_acl", "format = \"%SRC\"\n")
+        + &helper("filter", "url_rewrite", "")
+        + &helper("mirrors", "store_id", "")
+        + "[[parent]]\nname = \"far\"\nurl = \"http://10.0.0.8:3128\"\n\
+           [[sibling]]\nname = \"second\"\nurl = \"http://10.0.0.9:3128\"\nicp_port = 3130\n\
+           [access]\nexternal = [\"quota\"]\n\
+           [forward]\nurl_rewrite = \"filter\"\nstore_id = \"mirrors\"\nparents = [\"far\", \"direct\"]\n";
+    let loaded = loaded(&text);
+    let explanation = rehearsed(&asking("GET", "http://a.test/x"), &loaded).unwrap();
+    let said = explanation.to_string();
+    for line in [
+        "helper     quota (external_acl): would be asked, and its answer is not known here",
+        "helper     filter (url_rewrite): would be asked",
+        "helper     mirrors (store_id): would be asked",
+        "way        sibling second would be asked first whether the response is there; if not, far would be tried, then direct",
+    ] {
+        assert!(said.contains(line), "{line} in\n{said}");
+    }
+    let json = serde_json::to_string(&explanation).unwrap();
+    assert!(json.contains(r#""helper":"filter""#) && json.contains(r#""asked":["sibling second"]"#), "{json}");
+    let post = rehearsed(&asking("POST", "http://a.test/x"), &loaded).unwrap().to_string();
+    assert!(!post.contains("sibling") && !post.contains("mirrors") && post.contains("filter"), "{post}");
+}
+
 #[test]
 fn answers_listeners_and_clients_may_be_given() {
     let loaded = loaded(SITES);

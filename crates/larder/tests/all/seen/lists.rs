@@ -94,6 +94,23 @@ fn lists_are_shown_and_asked() {
     let metrics = samples(body(&ask(stage.server.admin().unwrap(), "/metrics")));
     assert_eq!(metrics["larder_list_entries{list=\"ads\"}"], 1.0);
     assert!(metrics["larder_list_age_seconds{list=\"nets\"}"] < 600.0);
+    // A file that is wrong here says nothing about the server that runs; one that a flag names may be a word for another server.
+    let (store, here) = (stage.folder.path().join("store"), stage.folder.path().join("here"));
+    fs::create_dir(&here).unwrap();
+    let text = format!("store = {:?}\nworkrs = 3\n", store.display().to_string());
+    fs::write(here.join("larder.toml"), text).unwrap();
+    let with_wrong = |words: &[&str]| {
+        let told = Command::new(env!("CARGO_BIN_EXE_larder")).args(words).current_dir(&here).output().unwrap();
+        let text = [told.stdout, told.stderr].concat();
+        (told.status.code(), String::from_utf8(text).unwrap())
+    };
+    let (exit, text) = with_wrong(&["list", "--config", "larder.toml"]);
+    assert!(exit == Some(2) && text.contains("workrs"), "{exit:?} {text}");
+    let (exit, text) = with_wrong(&["list"]);
+    assert!(exit == Some(0) && text.contains("note: the configuration here has an error"), "{exit:?} {text}");
+    stand::get(stage.server.addresses()[0], "http://127.0.0.1:1/newest");
+    let (exit, text) = with_wrong(&["explain", "--last"]);
+    assert!(exit == Some(0) && text.contains("/newest") && text.contains("refused"), "{exit:?} {text}");
 }
 
 /// A URL that an origin may read as a listed one is a listed one, and one that origins read differently is refused.
@@ -125,11 +142,17 @@ fn no_spelling_of_a_path_leads_past_a_list() {
         "/ads;a=1/x",
         "/casino",
         "/%63asino",
+        "/;%63asino",
         "/x?q=%63asino",
         "/x?q=casino",
     ] {
         assert_eq!(status(denied), "403", "{denied}");
     }
+    stand::wait_for("the rule has its count", || {
+        let metrics = samples(body(&ask(server.admin().unwrap(), "/metrics")));
+        let of_rule = |name: &str| name.starts_with("larder_rule_refusals_total{rule=\"rule (test:");
+        metrics.iter().any(|(name, many)| of_rule(name) && *many == 12.0)
+    });
     for unclear in ["/b/..%2fads/x", "/b%2f../ads/x", "/ads/..%2fx"] {
         assert_eq!(status(unclear), "400", "{unclear}");
     }

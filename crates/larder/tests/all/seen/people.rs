@@ -129,10 +129,49 @@ fn a_remembered_verdict_ends_when_the_file_changes() {
     std::fs::write(&file, "bob:$apr1$abcdefgh$h9FWgUz3n9YxylKLlR5SQ/\n").unwrap();
     stand::wait_for("the file is taken up", || ask(ADA) == "407");
     assert_eq!(ask(BOB), "200");
-    // A file that can't be read changes nothing.
+    // A hash that is not known takes nobody else's login away, and a file without one that is changes nothing.
+    std::fs::write(&file, "eve:rqXexS6ZhobKA\nada:$apr1$abcdefgh$h9FWgUz3n9YxylKLlR5SQ/\n").unwrap();
+    stand::wait_for("the other lines count", || ask(ADA) == "200");
+    assert_eq!(ask(BOB), "407");
     std::fs::write(&file, "bob:cleartext\n").unwrap();
     std::thread::sleep(Duration::from_millis(1_500));
-    assert_eq!(ask(BOB), "200");
+    assert_eq!(ask(ADA), "200");
+}
+
+/// A rule about a user whom nobody can be holds for nobody, and its author hears of it.
+#[test]
+fn misspelt_users_and_groups_of_rules_are_noted() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let hash = "$apr1$abcdefgh$h9FWgUz3n9YxylKLlR5SQ/";
+    let users = file("users", &format!("ada:{hash}\nold:rqXexS6ZhobKA\n"));
+    let groups = file("groups", "staff: ada\n");
+    let config = |more: &str| {
+        format!(
+            "{more}[[login]]\nname = \"office\"\nscheme = \"basic\"\nfile = {users:?}\ngroups = {groups:?}\n[access]\nlogin = \"office\"\n\
+             [[rule]]\nwhen = {{ user = [\"adda\", \"*\", \"old\"], not = {{ group = [\"stuf\", \"staff\"] }} }}\ndo = {{ deny = true }}\n"
+        )
+    };
+    let check = |text: &str| {
+        let path = file("larder.toml", text);
+        let told = std::process::Command::new(env!("CARGO_BIN_EXE_larder")).args(["check", "--config", &path]).output();
+        String::from_utf8_lossy(&told.unwrap().stdout).into_owned()
+    };
+    let told = check(&config(""));
+    for part in ["has the user \"adda\"", "did you mean \"ada\"?", "has the group \"stuf\"", "users:2: user \"old\""] {
+        assert!(told.contains(part), "{part} in {told}");
+    }
+    assert!(
+        told.matches("note: ").count() >= 3 && !told.contains("\"*\"") && !told.contains("user \"old\","),
+        "{told}"
+    );
+    // A helper may name users that no file has.
+    let helper = "[[helper]]\nname = \"h\"\nkind = \"external_acl\"\ncommand = [\"sh\"]\nformat = \"%SRC\"\n";
+    assert!(!check(&config(helper)).contains("adda"));
 }
 
 #[test]

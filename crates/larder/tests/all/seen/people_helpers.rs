@@ -42,7 +42,8 @@ fn a_rewriter_changes_urls_redirects_and_fails_closed() {
         */bad) echo BH;; */nonsense) echo nonsense;; *:1) echo 'OK rewrite-url=\"other.test:443\"';; *) echo ERR;; esac; done";
     for (on_failure, of_failure) in [("deny", "503"), ("allow", "200")] {
         let settings = helper("url_rewrite", script, &format!("on_failure = \"{on_failure}\""))
-            + "[forward]\nurl_rewrite = \"h\"\n[access]\nconnect_ports = []\n";
+            + "[forward]\nurl_rewrite = \"h\"\n[access]\nconnect_ports = []\n"
+            + &format!("[log]\nto = {:?}\nformat = \"{{helpers}} {{url}}\"\n", folder.path().join(on_failure));
         let server = stand::server(folder.path(), &settings);
         let proxy = server.addresses()[0];
         let ask = |path: &str| get(proxy, &format!("http://{origin}{path}"), "");
@@ -58,7 +59,18 @@ fn a_rewriter_changes_urls_redirects_and_fails_closed() {
         assert_eq!((status(&ask("/bad")), status(&ask("/nonsense"))), (of_failure, of_failure), "{on_failure}");
         let tunnel = stand::exchange(proxy, &format!("CONNECT {}:1 HTTP/1.1\r\nHost: x\r\n\r\n", origin.ip()));
         assert_eq!(status(&tunnel), "403", "{tunnel}");
+        // The explanation says which helper gave no answer, and that the request went on without it.
+        let requests = stand::ask(server.admin().unwrap(), "/requests");
+        let requests: serde_json::Value = serde_json::from_str(stand::body(&requests)).unwrap();
+        let bad =
+            requests["requests"].as_array().unwrap().iter().find(|it| it["url"].as_str().unwrap().ends_with("/bad"));
+        let told = stand::ask(server.admin().unwrap(), &format!("/requests/{}", bad.unwrap()["id"].as_str().unwrap()));
+        let end = if on_failure == "allow" { "the request goes on without it" } else { "the request is refused" };
+        assert!(told.contains("h (url_rewrite)") && told.contains("(BH ") && told.contains(end), "{told}");
         server.stop();
+        let log = std::fs::read_to_string(folder.path().join(on_failure)).unwrap();
+        let of_bad = if on_failure == "allow" { "h:passed-over http" } else { "h:failed http" };
+        assert!(log.contains(of_bad) && log.contains("h:ok http") && log.contains("h:err http"), "{log}");
     }
 }
 
@@ -105,7 +117,7 @@ fn an_access_helper_permits_and_refuses() {
     let log = folder.path().join("access.log");
     let settings = helper("external_acl", script, "format = \"%SRC %PATH %{User-Agent}\"\narguments = [\"staff\"]")
         + &format!(
-            "[access]\nexternal = [\"h\"]\n[log]\nto = {:?}\nformat = \"{{user}} {{status}}\"\n",
+            "[access]\nexternal = [\"h\"]\n[log]\nto = {:?}\nformat = \"{{user}} {{status}} {{helpers}}\"\n",
             log.display().to_string()
         );
     let server = stand::server(folder.path(), &settings);
@@ -117,7 +129,7 @@ fn an_access_helper_permits_and_refuses() {
     assert_eq!((status(&ask("User-Agent: good\r\n")), status(&ask("User-Agent: evil\r\n"))), ("200", "403"));
     server.stop();
     let log = std::fs::read_to_string(&log).unwrap();
-    assert!(log.contains("guest 200") && log.contains("- 403"), "{log}");
+    assert!(log.contains("guest 200 h:ok") && log.contains("- 403 h:err"), "{log}");
 }
 
 /// The user of `basic_ncsa_auth` goes to `ext_file_userip_acl` as `%LOGIN`.

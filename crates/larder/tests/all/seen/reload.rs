@@ -86,6 +86,10 @@ fn a_broken_configuration_changes_nothing() {
     let steered = Steered::start(folder.path(), &good);
     let proxy = steered.server.addresses()[0];
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let plain = folder.path().join("plain").display().to_string();
+    fs::write(&plain, "no program").unwrap();
+    let helper =
+        |program: &str| format!("{good}[[helper]]\nname = \"h\"\nkind = \"url_rewrite\"\ncommand = [{program:?}]\n");
     for (wrong, words) in [
         (
             format!("{base}workrs = 3\nmemory = \"lots\""),
@@ -97,12 +101,19 @@ fn a_broken_configuration_changes_nothing() {
             format!("{base}[[listen]]\naddress = \"127.0.0.1:0\"\ntls = [{{ chain = \"/none\", key = \"/none\" }}]"),
             vec!["the certificates are not usable"],
         ),
+        (helper("/no/such/program"), vec!["helper h", "there is no program /no/such/program"]),
+        (helper(&plain), vec!["helper h", "can't be executed", "chmod a+x"]),
+        (helper("no-program-of-this-name"), vec!["no folder of its PATH"]),
     ] {
         let trouble = steered.reload(&wrong).unwrap_err();
         words.iter().for_each(|word| assert!(trouble.contains(word), "{word} in {trouble}"));
         assert!(ask(proxy, "a.example").starts_with("HTTP/1.1 200"));
     }
-    assert_eq!(steered.server.shared().reloads.refused.load(Ordering::Relaxed), 4);
+    assert_eq!(steered.server.shared().reloads.refused.load(Ordering::Relaxed), 7);
+    // A start says the same.
+    let refused =
+        larder::server::Server::start(stand::config(&folder.path().join("other"), &helper("/no/such/program")));
+    assert!(refused.err().unwrap().to_string().contains("there is no program /no/such/program"));
 }
 
 #[test]

@@ -139,7 +139,7 @@ fn a_sibling_that_has_it_is_asked_for_what_it_stored_and_the_parent_is_not() {
     assert!(head.contains("Cache-Control: only-if-cached\r\n") && head.contains("Host: far.example\r\n"), "{head}");
     assert_eq!(answers(admin, "hit"), 1);
     let ways = ways(admin);
-    assert!(ways.contains("sibling 1") && !ways.contains("parent 1"), "{ways}");
+    assert!(ways.contains("At sibling beside") && !ways.contains("parent above"), "{ways}");
 }
 
 #[test]
@@ -270,6 +270,6 @@ fn a_squid_is_asked_as_a_sibling_and_as_a_parent() {
         assert_eq!(gets(&of_sibling), 2, "{of_sibling}");
         assert!(gets(&of_parent) == 1 && of_parent.contains("nowhere"), "{of_parent}");
         let ways = ways(admin);
-        assert!(ways.contains("sibling 1") && ways.contains("parent 1"), "{ways}");
+        assert!(ways.contains("At sibling beside") && ways.contains("At parent above"), "{ways}");
     }
 }

@@ -170,7 +170,11 @@ fn a_parent_that_is_away_is_left_out_and_used_all_the_same_where_all_are_dead() 
     let proxy = server.addresses()[0];
     for host in 0..5 {
         let answer = stand::get(proxy, &format!("http://far{host}.example/none"));
-        assert!(answer.starts_with("HTTP/1.1 502") && answer.contains("parent only"), "{answer}");
+        assert!(
+            answer.starts_with("HTTP/1.1 502") && answer.contains("no way on to the origin: the parent only"),
+            "{answer}"
+        );
+        assert!(!answer.contains(&address.to_string()), "the address of a parent is none of a client's: {answer}");
     }
     let _back = Parent::start_at(address, nowhere(), false);
     let answer = stand::get(proxy, "http://far.example/none");
