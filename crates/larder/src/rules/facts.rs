@@ -16,6 +16,7 @@ use crate::people::{Attempt, Checked, ClientCertificate, ConnectionLogin, LoginR
 use crate::rates::Rates;
 use crate::reach::{self, Asker, OwnAddresses};
 use larder_lists::Subject;
+use larder_lists::countries::Country;
 use larder_rules::{Matched, Slots};
 use larder_wire::reading::Reading;
 use larder_wire::{Fault, Fields, Host, Method, RequestHead, Scheme, Target, Url};
@@ -50,6 +51,8 @@ pub struct Scene<'a> {
     pub client: IpAddr,
     /// The certificate that the client has shown to the listener.
     pub certificate: Option<&'a ClientCertificate>,
+    /// The name for which the client's TLS asked.
+    pub sni: Option<&'a Host>,
     /// Whether the listener asks for other certificates since a reload than when it accepted the connection.
     pub asks_for_other_certificates: bool,
     /// The scheme of the connection: TLS or clear text.
@@ -66,7 +69,7 @@ pub struct Scene<'a> {
     pub credentials: Option<&'a CredentialSecret>,
     /// The applications that the server runs; `None` where a configuration is asked without its server.
     pub mounts: Option<&'a Mounts>,
-    /// Lists of hosts and URLs that rules name; `None` where a configuration is asked without its server.
+    /// Lists of hosts and URLs that rules name, and countries of addresses; `None` where a configuration is asked without its server.
     pub lists: Option<&'a ListSet>,
     /// The decisions of hooks that the worker remembers.
     pub hook_lines: Option<&'a HookLines>,
@@ -129,6 +132,7 @@ impl<'a> Scene<'a> {
             inside: None,
             client: IpAddr::from([127, 0, 0, 1]),
             certificate: None,
+            sni: None,
             asks_for_other_certificates: false,
             scheme: Scheme::Http,
             via_name: "larder",
@@ -226,7 +230,7 @@ pub(super) struct Editions {
     pub(super) settings: u64,
     /// Of the addresses on which this server listens.
     pub(super) own_addresses: u64,
-    /// Of the lists that rules name.
+    /// Of the lists that rules name, and of countries.
     pub(super) lists: u64,
     /// Of what is known of people.
     pub(super) people: u64,
@@ -368,6 +372,11 @@ impl<'a> Facts<'a> {
     /// The certificate that the client has shown to the listener.
     pub(super) fn certificate(&self) -> Option<&'a ClientCertificate> {
         self.scene.certificate
+    }
+
+    /// The name for which the client's TLS asked.
+    pub(super) fn sni(&self) -> Option<&'a Host> {
+        self.scene.sni
     }
 
     /// Whether the connection was accepted under other demands of certificates than those that are in force.
@@ -619,6 +628,11 @@ impl<'a> Facts<'a> {
     /// Whether the list of this name covers the URL; a list that there is not covers nothing.
     pub(super) fn in_list(&self, name: &str, subject: Subject<'_>) -> bool {
         self.scene.lists.is_some_and(|lists| lists.covers(name, subject))
+    }
+
+    /// The country of the client's address; `None` where no file of countries is configured. A memo compares the address and the edition.
+    pub(super) fn country(&self) -> Option<Country> {
+        self.scene.lists?.country_of(self.scene.client)
     }
 
     /// Whether the path of the URL counts for the list of this name.

@@ -47,7 +47,9 @@ pub(super) struct FactsMemo {
     no_query: bool,
     /// The time that rules read, in minutes since 1970.
     minute: Option<i64>,
-    /// The edition of the lists that rules read.
+    /// The name for which the client's TLS asked, where rules read it.
+    sni: Option<Option<Box<Host>>>,
+    /// The edition of the lists and countries that rules read.
     lists: Option<u64>,
     /// Where rules read the path: the number of all facts beside it, and the rules that hold.
     by_path: Option<(u64, Matched)>,
@@ -102,20 +104,21 @@ impl FactsMemo {
             inside: peer.inside.clone(),
             tunnel_user: peer.tunnel_user().map(Arc::clone),
             certificate: peer.certificate.clone(),
+            sni: read.slots.has(Slot::SNI).then(|| peer.sni.clone()),
             // The edition that the request was judged by: a reload may have come since then.
             edition: read.editions.settings,
             absolute: match &request.target {
                 Target::Absolute(url) => Some((url.scheme, url.host.clone(), url.port)),
                 _ => None,
             },
-            client: (read.has(Fact::Client) || read.slots.has(Slot::CLIENT) || read.hooks.is_some())
+            client: (read.has(Fact::Client) || read.slots.meets(Slots::OF_CLIENT) || read.hooks.is_some())
                 .then(|| peer.address.ip()),
             own_addresses: read.has(Fact::OwnAddresses).then_some(read.editions.own_addresses),
             not_manager: read.has(Fact::IsManagerPath),
             plain_path: read.has(Fact::PathClimbs),
             no_query: read.has(Fact::HasQuery),
             minute: read.slots.has(Slot::TIME).then(|| read.minute.unwrap_or_else(clock::minute)),
-            lists: read.slots.has(Slot::LIST).then_some(read.editions.lists),
+            lists: read.slots.meets(Slots::OF_LISTS).then_some(read.editions.lists),
             by_path: None,
             fields: fields_read(env, request, read)?,
             login: read.until.map(|until| LoginMemo {
@@ -141,7 +144,7 @@ impl FactsMemo {
         let tunnel_user = self.tunnel_user.as_ref().map(identity);
         let login =
             self.login.as_ref().map(|login| (login.users.iter().map(identity).collect::<Vec<_>>(), login.edition));
-        let people = (tunnel_user, login, &self.certificate);
+        let people = (tunnel_user, login, &self.certificate, &self.sni);
         let facts = (self.client, self.own_addresses, self.minute, self.lists, people, &self.fields);
         hasher.hash_one((connection, facts, verdict, self.not_manager, self.plain_path, self.no_query))
     }
@@ -175,6 +178,7 @@ impl FactsMemo {
             && Arc::ptr_eq(&self.listener, &peer.listener)
             && self.scheme == peer.scheme
             && self.certificate == peer.certificate
+            && self.sni.as_ref().is_none_or(|sni| *sni == peer.sni)
             && self.client.is_none_or(|client| client == peer.address.ip())
             && self.own_addresses.is_none_or(|edition| edition == env.common.own_addresses.edition())
             && self.lists.is_none_or(|edition| edition == env.common.lists.live().edition())

@@ -120,6 +120,7 @@ fn judge_with(env: &Env, peer: &PeerFacts, request: &RequestHead, found: &FoundF
         inside: peer.inside.as_deref(),
         client: peer.address.ip(),
         certificate: peer.certificate.as_deref(),
+        sni: peer.sni.as_deref(),
         asks_for_other_certificates: listener.asks_for_other_certificates(),
         scheme: peer.scheme,
         via_name: &env.common.via_name,

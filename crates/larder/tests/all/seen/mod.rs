@@ -7,6 +7,7 @@ mod bandwidth;
 mod check;
 mod client_certificates;
 mod confinement;
+mod countries;
 mod credentials;
 mod damaged;
 mod destinations;

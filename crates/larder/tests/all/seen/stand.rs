@@ -104,6 +104,35 @@ pub fn exchange(to: SocketAddr, request: &str) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
+/// A connection on which requests are sent one after the other, as browsers do: verdicts are remembered for it.
+pub struct Kept(BufReader<TcpStream>);
+
+impl Kept {
+    pub fn to(address: SocketAddr) -> Kept {
+        Kept::from(([127, 0, 0, 1], 0).into(), address)
+    }
+
+    /// From an address of this machine, so that it is another client.
+    pub fn from(source: SocketAddr, address: SocketAddr) -> Kept {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&source.into()).unwrap();
+        socket.connect(&address.into()).unwrap();
+        let stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(WITHIN)).unwrap();
+        Kept(BufReader::new(stream))
+    }
+
+    /// Head and body of the answer.
+    pub fn ask(&mut self, request: &str) -> (String, String) {
+        self.0.get_mut().write_all(request.as_bytes()).unwrap();
+        let head = read_head(&mut self.0).unwrap();
+        let length = head.to_lowercase().lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+        let mut body = vec![0; length.unwrap_or(0)];
+        self.0.read_exact(&mut body).unwrap();
+        (head, String::from_utf8_lossy(&body).into_owned())
+    }
+}
+
 /// A GET through the proxy.
 pub fn get(proxy: SocketAddr, url: &str) -> String {
     let host = url.split('/').nth(2).unwrap();
