@@ -356,6 +356,7 @@ async fn judge(
         Verdict::Hooked(answer) => refused(steps, &answer.page),
         Verdict::Purge(_) => own(steps, "what is stored is forgotten, by access.purge", "own"),
         Verdict::Manager(_) => own(steps, "a page of the cache manager, for clients of this machine", "own"),
+        Verdict::LogIn(_) => own(steps, "the form of a login page is read", "own"),
         Verdict::Echo => own(steps, "the request itself comes back (TRACE)", "own"),
         Verdict::Tunnel(host, port, tunnel) => {
             rules_of(&tunnel, steps);

@@ -24,8 +24,13 @@ pub(super) struct UserFiles {
     pub users: KnownUsers,
     pub groups: Groups,
     /// By which it is known that a file has changed.
-    seen: Mutex<[Option<Seen>; 2]>,
+    seen: Mutex<FileStamp>,
+    /// The files that were read.
+    stamp: FileStamp,
 }
+
+/// By which the files of users and of groups are known: the same value, the same content.
+pub type FileStamp = [Option<Seen>; 2];
 
 /// The users of a login.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +45,7 @@ pub(super) enum KnownUsers {
     IssuerToCome,
 }
 
+/// Inode, length and time of change.
 type Seen = (u64, u64, i64, i64);
 
 impl UserFiles {
@@ -67,12 +73,17 @@ impl UserFiles {
                 KnownUsers::Passwords(Arc::new(read.map_err(|faults| in_words(path, &faults))?))
             }
         };
-        Ok(UserFiles { users, groups: groups(login)?, seen: Mutex::new(seen) })
+        Ok(UserFiles { users, groups: groups(login)?, seen: Mutex::new(seen), stamp: seen })
     }
 
     /// These files, with other users.
     pub fn with(&self, users: KnownUsers) -> UserFiles {
-        UserFiles { users, groups: self.groups.clone(), seen: Mutex::new(*self.seen.lock()) }
+        UserFiles { users, groups: self.groups.clone(), seen: Mutex::new(*self.seen.lock()), stamp: self.stamp }
+    }
+
+    /// The stamp of the files as they were read.
+    pub fn stamp(&self) -> FileStamp {
+        self.stamp
     }
 
     /// Whether a file is another one than when it was read.
@@ -94,7 +105,7 @@ pub(super) fn groups(login: &Login) -> Result<Groups, String> {
     }
 }
 
-fn look_at(login: &Login) -> [Option<Seen>; 2] {
+fn look_at(login: &Login) -> FileStamp {
     let look = |path: &Option<std::path::PathBuf>| {
         let facts = std::fs::metadata(path.as_ref()?).ok()?;
         Some((facts.ino(), facts.len(), facts.mtime(), facts.mtime_nsec()))

@@ -1,6 +1,6 @@
 //! Memos of judgements: a verdict, and the facts that must be the same for it to hold for a later request.
 
-use super::facts::{Fact, FactsRead};
+use super::facts::{Fact, FactsRead, LOGIN_PATHS};
 use super::{Ask, Rule};
 use crate::clock;
 use crate::env::{Env, PeerFacts};
@@ -41,6 +41,8 @@ pub(super) struct FactsMemo {
     own_addresses: Option<u64>,
     /// The path was seen to be none of the cache manager's.
     not_manager: bool,
+    /// The path was seen to be none of a login page.
+    not_login: bool,
     /// The path was seen not to climb; a plain one never does.
     plain_path: bool,
     /// The target was seen to have no query.
@@ -88,6 +90,7 @@ pub struct RefusalMemo {
 struct LoginMemo {
     until: Instant,
     edition: u64,
+    sessions_ended: u64,
     /// All whom the verdict depended on.
     users: Box<[Arc<User>]>,
 }
@@ -115,6 +118,7 @@ impl FactsMemo {
                 .then(|| peer.address.ip()),
             own_addresses: read.has(Fact::OwnAddresses).then_some(read.editions.own_addresses),
             not_manager: read.has(Fact::IsManagerPath),
+            not_login: read.has(Fact::IsLoginPath),
             plain_path: read.has(Fact::PathClimbs),
             no_query: read.has(Fact::HasQuery),
             minute: read.slots.has(Slot::TIME).then(|| read.minute.unwrap_or_else(clock::minute)),
@@ -124,6 +128,7 @@ impl FactsMemo {
             login: read.until.map(|until| LoginMemo {
                 until,
                 edition: read.editions.people,
+                sessions_ended: read.editions.sessions_ended,
                 users: read.users.as_slice().into(),
             }),
         })
@@ -146,7 +151,14 @@ impl FactsMemo {
             self.login.as_ref().map(|login| (login.users.iter().map(identity).collect::<Vec<_>>(), login.edition));
         let people = (tunnel_user, login, &self.certificate, &self.sni);
         let facts = (self.client, self.own_addresses, self.minute, self.lists, people, &self.fields);
-        hasher.hash_one((connection, facts, verdict, self.not_manager, self.plain_path, self.no_query))
+        hasher.hash_one((
+            connection,
+            facts,
+            verdict,
+            (self.not_manager, self.not_login),
+            self.plain_path,
+            self.no_query,
+        ))
     }
 
     /// Whether the same rules of the table hold for this path, as far as that is remembered.
@@ -194,6 +206,7 @@ impl FactsMemo {
     fn covers_path(&self, path: &str) -> bool {
         path.starts_with('/')
             && !(self.not_manager && path.starts_with(manager::PREFIX))
+            && !(self.not_login && path.starts_with(LOGIN_PATHS))
             && (!self.plain_path || reading::is_plain(path))
             && !(self.no_query && path.contains('?'))
     }
@@ -361,7 +374,10 @@ impl RefusalMemo {
 
 impl LoginMemo {
     fn holds(&self, env: &Env) -> bool {
-        self.edition == env.common.people.edition() && clock::instant() < self.until
+        let people = &env.common.people;
+        self.edition == people.edition()
+            && self.sessions_ended == people.sessions_ended()
+            && clock::instant() < self.until
     }
 }
 

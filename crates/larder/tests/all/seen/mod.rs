@@ -20,6 +20,7 @@ mod hooks_forward;
 mod hooks_named;
 mod identities;
 mod lists;
+mod login_page;
 mod logs;
 mod metrics;
 mod mirror;
