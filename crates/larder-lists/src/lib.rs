@@ -1,4 +1,4 @@
-//! Lists of hosts, URLs and networks, as long as they come: read from the formats in which they are published, compiled to one
+//! Lists of hosts, URLs and networks, as long as they come, and countries of addresses: read from the formats in which they are published, compiled to one
 //! block of bytes, and looked up in about a cache miss for each label of a name.
 //!
 //! [`mod@format`] turns lines into [`entry::Entry`]s, [`builder`] gathers their hashes, [`compiled`] is the list that is looked up.
@@ -12,6 +12,7 @@
 
 pub mod builder;
 pub mod compiled;
+pub mod countries;
 pub mod disk;
 mod draft;
 pub mod entry;
@@ -28,6 +29,7 @@ mod url;
 
 pub use builder::{Builder, Options};
 pub use compiled::{Compiled, CompiledFault, Found, Provenance, Subject};
+pub use countries::Countries;
 pub use draft::{Draft, Sample, Tally};
 pub use entry::{Entry, NameReach};
 pub use filters::HAS_ENGINE;

@@ -1,7 +1,7 @@
 //! All that is known of people and of Squid's helpers without a socket, a file or a clock: bytes and values in, values out.
 //!
 //! [`line`](mod@line) and [`answer`] are the line protocol of helpers, [`format`](mod@format) the fields of an `external_acl` line. [`htpasswd`], [`digest`] and [`token`]
-//! check credentials, [`authorization`] reads the fields in which they come. [`memo`] and [`attempts`] are tables with a limit, which
+//! check credentials, [`authorization`] reads the fields in which they come. [`form`] reads the form of a login page. [`memo`], [`attempts`] and [`sessions`] are tables with a limit, which
 //! their callers ask with the time; [`note`] is what logs have of a helper's answer.
 
 pub mod answer;
@@ -9,6 +9,7 @@ pub mod attempts;
 pub mod authorization;
 pub mod digest;
 pub mod escape;
+pub mod form;
 pub mod format;
 pub mod groups;
 pub mod hash;
@@ -18,4 +19,5 @@ pub mod kind;
 pub mod line;
 pub mod memo;
 pub mod note;
+pub mod sessions;
 pub mod token;

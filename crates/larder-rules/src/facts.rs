@@ -122,8 +122,14 @@ impl Slots {
             | 1 << Slot::LIST.0,
     );
 
+    /// Those that depend on the client's address.
+    pub const OF_CLIENT: Slots = Slots(1 << Slot::CLIENT.0 | 1 << Slot::COUNTRY.0);
+
+    /// Those that depend on lists and on the file of countries.
+    pub const OF_LISTS: Slots = Slots(1 << Slot::LIST.0 | 1 << Slot::COUNTRY.0);
+
     /// Those whose facts change without a sign that a memo could compare.
-    pub const WITHOUT_MEMO: Slots = Slots(1 << Slot::SNI.0 | 1 << Slot::COUNTRY.0 | 1 << Slot::DESTINATION.0);
+    pub const WITHOUT_MEMO: Slots = Slots(1 << Slot::DESTINATION.0);
 
     /// These with one more.
     pub fn with(self, slot: Slot) -> Slots {

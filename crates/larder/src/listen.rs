@@ -66,6 +66,7 @@ pub fn begin(space: &Rc<Workspace>, listener: &Arc<Listener>, socket: Socket, ad
         scheme,
         inside: None,
         certificate: None,
+        sni: None,
         login: OnceCell::new(),
     };
     if let Some(full) = full {
@@ -84,7 +85,7 @@ pub fn begin(space: &Rc<Workspace>, listener: &Arc<Listener>, socket: Socket, ad
         let shaken = Box::pin(shake_hands(&space.env, config, stream)).await;
         match shaken.and_then(|wire| Ok((certificate_of(&wire, &peer.listener)?, wire))) {
             Ok((certificate, wire)) => {
-                let peer = PeerFacts { certificate, ..peer };
+                let peer = PeerFacts { certificate, sni: wire.server_name(), ..peer };
                 h1::serve(Connection::new(space, peer, wire, BytesMut::new()), Start::NextRequest).await;
             }
             // A client that closed before its handshake asked for nothing, as monitors do that check whether the port is open.

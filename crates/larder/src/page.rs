@@ -173,6 +173,16 @@ impl Page {
     }
 }
 
+/// A document in the style of these pages; `head` and `inner` are HTML.
+pub fn document(title: &str, head: &str, inner: &str) -> String {
+    let frame = "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\
+                 <meta name=\"viewport\" content=\"width=device-width\">\n";
+    format!(
+        "{frame}{head}<title>{title}</title>\n<style>{STYLE}</style>\n<main>\n<h1>{title}</h1>\n{inner}\
+         <p class=\"by\">larder</p>\n</main></html>\n"
+    )
+}
+
 /// Bytes of a page around its texts, about.
 const FRAME_BYTES: usize = 384;
 

@@ -107,7 +107,7 @@ impl Shared {
         let log = new_log(&old, &wanted)?;
         let new_listeners = new_listeners(&wanted, listeners).map_err(|error| in_one_line(&error))?;
         // Last, for it may take as long as reading a list does.
-        let lists = self.list_keeper.prepare(&wanted.lists)?;
+        let lists = self.list_keeper.prepare(&wanted.lists, wanted.access.country_file.as_deref())?;
         Ok(Prepared { config: wanted, sources, log, people, lists, new_listeners, reloaded })
     }
 

@@ -88,7 +88,8 @@ impl Server {
         let people = common.people.prepare(&common.config).map_err(StartError::People)?;
         common.people.have(people, &common.config).map_err(StartError::Scripts)?;
         let list_keeper = Keeper::new(Arc::clone(&common.lists), folder.path(), client_tls);
-        let lists = list_keeper.prepare(&common.config.lists).map_err(StartError::List)?;
+        let country_file = common.config.access.country_file.as_deref();
+        let lists = list_keeper.prepare(&common.config.lists, country_file).map_err(StartError::List)?;
         list_keeper.have(&common.config.lists, lists).map_err(StartError::Lists)?;
         let parts = Parts { common, sources, reread, roots, folder, admin, nursery, list_keeper, groups };
         let shared = Arc::new(Shared::new(parts));

@@ -4,6 +4,7 @@
 use crate::in_memory::MemoryStream;
 use crate::mount::MountStream;
 use crate::socket::Socket;
+use larder_wire::Host;
 use rustls::pki_types::CertificateDer;
 use std::io;
 use std::pin::Pin;
@@ -25,6 +26,8 @@ pub enum Wire {
     TlsServer(Box<tokio_rustls::server::TlsStream<Rewound>>),
     /// TLS, we are the client.
     TlsClient(Box<tokio_rustls::client::TlsStream<TcpStream>>),
+    /// TLS to an origin, within TLS to a parent that leads there and sees nothing of it.
+    TlsWithin(Box<tokio_rustls::client::TlsStream<tokio_rustls::client::TlsStream<TcpStream>>>),
     /// Clear text to a simulated origin.
     #[cfg(test)]
     Memory(MemoryStream),
@@ -97,6 +100,7 @@ macro_rules! each {
             Wire::Mount($stream) => $call,
             Wire::TlsServer($stream) => $call,
             Wire::TlsClient($stream) => $call,
+            Wire::TlsWithin($stream) => $call,
             #[cfg(test)]
             Wire::Memory($stream) => $call,
         }
@@ -152,9 +156,17 @@ impl Wire {
         }
     }
 
+    /// The name for which the client's TLS asked (RFC 6066 section 3).
+    pub fn server_name(&self) -> Option<Box<Host>> {
+        match self {
+            Wire::TlsServer(stream) => stream.get_ref().1.server_name().and_then(Host::parse).map(Box::new),
+            _ => None,
+        }
+    }
+
     /// Whether closing needs no message of TLS.
     pub fn tls_is_off(&self) -> bool {
-        !matches!(self, Wire::TlsServer(_) | Wire::TlsClient(_))
+        !matches!(self, Wire::TlsServer(_) | Wire::TlsClient(_) | Wire::TlsWithin(_))
     }
 
     /// The connection that TLS to an origin begins on.

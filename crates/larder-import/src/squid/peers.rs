@@ -86,13 +86,23 @@ impl Reader<'_> {
         if !is_sibling && kind != "parent" {
             return self.draft.fate(id, Fate::Missing, "there are parents and siblings, and no groups of multicast");
         }
-        if options.iter().any(|option| option.starts_with("ssl") || option.starts_with("tls")) {
-            let text = "neighbours are spoken to in clear text, so this one is left out";
+        let is_of_tls = |option: &&&str| option.starts_with("ssl") || option.starts_with("tls");
+        let of_tls: Vec<&str> = options.iter().filter(is_of_tls).copied().collect();
+        if is_sibling && !of_tls.is_empty() {
+            let text = "siblings are spoken to in clear text, so this one is left out";
             return self.draft.fate(id, Fate::Missing, text);
+        }
+        // Another one asks for other authorities, names or certificates than a parent is verified by.
+        if let Some(other) = of_tls.iter().find(|option| !["tls", "ssl"].contains(*option)) {
+            let text = format!(
+                "of TLS to parents `tls` alone is known, and not {other}; upstream.extra_roots names authorities"
+            );
+            return self.draft.fate(id, Fate::Missing, &text);
         }
         let Some(url) = url_of(host, line.word(3)) else {
             return self.draft.fate(id, Fate::Missing, "it is no host with a port");
         };
+        let url = if of_tls.is_empty() { url } else { url.replacen("http:", "https:", 1) };
         let name = value("name").unwrap_or(host).to_owned();
         let mut table = Table::default().with("url", url);
         if let Some(login) = value("login") {
@@ -107,7 +117,7 @@ impl Reader<'_> {
             let key = option.split('=').next().unwrap_or_default();
             match DIFFERENT.iter().find(|(known, _)| *known == key) {
                 Some((_, text)) => self.draft.fate(id, Fate::Different, text),
-                None if ["name", "login", "htcp", "carp"].contains(&key) => {}
+                None if ["name", "login", "htcp", "carp", "tls", "ssl"].contains(&key) => {}
                 None => self.draft.fate(id, Fate::Different, &format!("{key} is not known here")),
             }
         }

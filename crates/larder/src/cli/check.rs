@@ -7,7 +7,7 @@ use crate::config::rule::RuleSettings;
 use crate::config::{Config, Listen, Loaded, LogTo, Login, LoginScheme, Mount, Python, Report, ValueSource};
 use crate::diagnostics;
 use crate::explain::{self, Asking};
-use crate::lists;
+use crate::lists::{self, CountryFile};
 use crate::mount::{MountTrouble, Mounts};
 use crate::people;
 use crate::rehearse::{self, Side};
@@ -16,8 +16,9 @@ use crate::script::{self, Nursery};
 use crate::tls::clients::ClientTrust;
 use crate::tls::server::Certificates;
 use clap::Args;
-use larder_rules::Rule;
 use larder_rules::never::{Never, never};
+use larder_rules::{Rule, When};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -50,6 +51,9 @@ pub(super) struct CheckFlags {
     /// A name in the certificate that the client has shown to the listener; the first one is the user where the listener takes one
     #[arg(long, value_name = "NAME", requires = "request")]
     certificate: Vec<String>,
+    /// The name for which the client's TLS asks (SNI); without it the host of the URL
+    #[arg(long, value_name = "HOST", requires = "request")]
+    sni: Option<String>,
     /// The listener that is asked; without it the one that fits the URL, or the first
     #[arg(long, value_name = "ADDR:PORT", requires = "request")]
     at: Option<SocketAddr>,
@@ -138,7 +142,28 @@ fn examine_lists(loaded: &Loaded) -> (Vec<String>, String) {
         troubles.extend(trouble.map(|trouble| format!("list {} ({}): {trouble}", list.name, list.place)));
         more.iter().for_each(|note| notes += &format!("note: list {} ({}): {note}\n", list.name, list.place));
     }
+    if let Some(path) = &loaded.config.access.country_file {
+        match CountryFile::read(path) {
+            Ok(file) => notes += &countries_without_addresses(&loaded.config, &file),
+            Err(trouble) => troubles.push(trouble),
+        }
+    }
     (troubles, notes)
+}
+
+/// The note on countries that rules name and no address is of, as `UK`, which is `GB` in ISO 3166: a rule about one never holds.
+fn countries_without_addresses(config: &Config, file: &CountryFile) -> String {
+    let mut named = BTreeSet::new();
+    let mut left: Vec<&When> = config.rules.iter().map(|rule| &rule.when).collect();
+    while let Some(when) = left.pop() {
+        named.extend(when.country.iter().copied().filter(|code| !file.countries().has(*code)));
+        left.extend(when.not.iter().chain(&when.any));
+    }
+    let note = |code: [u8; 2]| {
+        let (code, path) = (String::from_utf8_lossy(&code).into_owned(), file.path().display());
+        format!("note: rule.when.country: {path} has no address of {code}\n")
+    };
+    named.into_iter().map(note).collect()
 }
 
 /// The note on a rule that never holds.
@@ -207,6 +232,7 @@ fn ask(flags: &CheckFlags, request: &str, loaded: &Loaded) -> u8 {
         user: flags.user.clone(),
         groups: flags.group.clone(),
         certificate: flags.certificate.clone(),
+        sni: flags.sni.clone(),
         listener: flags.at,
         answer: Some(flags.answer.clone()),
         of_run: false,

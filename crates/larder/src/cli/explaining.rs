@@ -5,6 +5,7 @@ use super::{Flags, TROUBLE, WRONG};
 use crate::config::proxy_variables::ProxyVariables;
 use crate::diagnostics;
 use crate::explain::{self, Asking, Explanation, Places, Summary};
+use crate::lists;
 use crate::purge::encoded;
 use crate::record::Id;
 use crate::run::{self, control};
@@ -180,13 +181,14 @@ fn without_server(flags: &ExplainFlags, loaded: crate::config::Loaded, folder: O
         "no larder runs in {place}: this is from its disk and the configuration, {way}; what memory held is gone"
     ));
     let cache = Cache::over(cache_settings::cache_settings(&config, 0), disk.clone());
-    let places = Places { config: Arc::new(config), edition: 0, sources };
+    let lists = Arc::new(lists::for_rehearsal(&config).0);
+    let places = Places { config: Arc::new(config), edition: 0, sources, lists: Some(Arc::clone(&lists)) };
     let answered = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let answered = answered.map(|runtime| {
         runtime.block_on(explain::ahead(
             &Asking { of_run, ..flags.asking() },
             &cache,
-            explain::OfServer::default(),
+            explain::OfServer { lists: Some(&lists), ..explain::OfServer::default() },
             &places,
         ))
     });

@@ -1,6 +1,7 @@
 //! Clients that may use the server, and destinations that they may reach.
 
 use super::Networks;
+use std::path::PathBuf;
 
 /// Helpers of `external_acl` that one request has to be permitted by, at most.
 pub const EXTERNAL_MAX: usize = 8;
@@ -20,6 +21,8 @@ pub struct Access {
     pub login: String,
     /// The helpers of `external_acl` that have to permit a request.
     pub external: Vec<String>,
+    /// The file by which the countries of clients are known.
+    pub country_file: Option<PathBuf>,
 }
 
 impl Default for Access {
@@ -34,6 +37,7 @@ impl Default for Access {
             purge: Networks::default(),
             login: String::new(),
             external: Vec::new(),
+            country_file: None,
         }
     }
 }

@@ -20,12 +20,20 @@ pub enum LoginScheme {
     Negotiate,
     /// NTLM by a handshake; a helper knows it.
     Ntlm,
+    /// A page with a form; then the client's address is the user for a time.
+    Page,
 }
 
 impl LoginScheme {
     /// The words of the configuration.
-    pub const ALL: [LoginScheme; 5] =
-        [LoginScheme::Basic, LoginScheme::Digest, LoginScheme::Bearer, LoginScheme::Negotiate, LoginScheme::Ntlm];
+    pub const ALL: [LoginScheme; 6] = [
+        LoginScheme::Basic,
+        LoginScheme::Digest,
+        LoginScheme::Bearer,
+        LoginScheme::Negotiate,
+        LoginScheme::Ntlm,
+        LoginScheme::Page,
+    ];
 
     /// The word in the configuration.
     pub fn as_str(self) -> &'static str {
@@ -35,10 +43,11 @@ impl LoginScheme {
             LoginScheme::Bearer => "bearer",
             LoginScheme::Negotiate => "negotiate",
             LoginScheme::Ntlm => "ntlm",
+            LoginScheme::Page => "page",
         }
     }
 
-    /// The word in fields.
+    /// The word in fields; empty for a page, which has none.
     pub fn in_fields(self) -> &'static str {
         match self {
             LoginScheme::Basic => "Basic",
@@ -46,6 +55,7 @@ impl LoginScheme {
             LoginScheme::Bearer => "Bearer",
             LoginScheme::Negotiate => "Negotiate",
             LoginScheme::Ntlm => "NTLM",
+            LoginScheme::Page => "",
         }
     }
 }
@@ -87,6 +97,14 @@ pub struct Login {
     pub user_claim: String,
     /// Of `bearer`: the claim that has the groups.
     pub groups_claim: String,
+    /// Of `page`: the login of basic that knows users and passwords; empty: none.
+    pub users: String,
+    /// Of `page`: where clients reach the page, a listener of this server.
+    pub url: Option<Url>,
+    /// Of `page`: how long a client's address is the user who has logged in there.
+    pub session: Duration,
+    /// Of `page`: how long it is so without a request.
+    pub idle: Duration,
     /// Where it stands.
     pub place: SourceLine,
 }
@@ -111,6 +129,10 @@ impl Default for Login {
             audience: Vec::new(),
             user_claim: "sub".to_owned(),
             groups_claim: "groups".to_owned(),
+            users: String::new(),
+            url: None,
+            session: Duration::from_secs(8 * 3_600),
+            idle: Duration::from_secs(30 * 60),
             place: SourceLine::default(),
         }
     }
@@ -131,7 +153,7 @@ pub static LOGIN: &[Setting<Login>] = &[
     OfLogin::new(
         "login.scheme",
         Field::Text {
-            form: "`basic`, `digest`, `bearer`, `negotiate` or `ntlm`",
+            form: "`basic`, `digest`, `bearer`, `negotiate`, `ntlm` or `page`",
             read: |l| l.scheme.as_str().to_owned(),
             write: |l, text| {
                 let scheme = word(&LoginScheme::ALL, LoginScheme::as_str, text);
@@ -275,4 +297,36 @@ pub static LOGIN: &[Setting<Login>] = &[
         },
     )
     .about("The claim of a token that has the groups of the user: a list, or words."),
+    OfLogin::new(
+        "login.users",
+        Field::Text {
+            form: "name",
+            read: |l| l.users.clone(),
+            write: |l, text| {
+                text.clone_into(&mut l.users);
+                !text.is_empty()
+            },
+        },
+    )
+    .default_words("must be given for `page`")
+    .about("Of `page`: the `[[login]]` of `basic` whose file or helper knows users, passwords and groups; failed logins count there."),
+    OfLogin::new(
+        "login.url",
+        Field::Text {
+            form: "http or https URL",
+            read: |l| l.url.as_ref().map_or_else(String::new, ToString::to_string),
+            write: |l, text| {
+                l.url = url::parse(text).filter(|url| &*url.path == "/");
+                l.url.is_some()
+            },
+        },
+    )
+    .default_words("must be given for `page`")
+    .about("Of `page`: where browsers reach the page, by a name or address of this server and the port of a listener: `https://proxy.office.example:8443`. With http the password crosses the network as it is."),
+    OfLogin::new("login.session", Field::Time(|l| &mut l.session))
+        .between(60_000, 30 * DAY)
+        .about("Of `page`: how long the address from which somebody has logged in is that user. A changed file of users or groups and another configuration of the login end it; a reload that changes neither does not."),
+    OfLogin::new("login.idle", Field::Time(|l| &mut l.idle))
+        .between(60_000, 30 * DAY)
+        .about("Of `page`: how long it is so without a request from that address."),
 ];

@@ -140,6 +140,8 @@ pub struct Config {
     pub helpers: Vec<Arc<Helper>>,
     /// How people say who they are.
     pub logins: Vec<Arc<Login>>,
+    /// Those of them that are pages.
+    pub login_pages: Vec<Arc<Login>>,
     /// How much is accepted of anything.
     pub limits: Limits,
     /// How long is waited for anything.
@@ -290,6 +292,7 @@ impl Default for Config {
             mounts: Vec::new(),
             helpers: Vec::new(),
             logins: Vec::new(),
+            login_pages: Vec::new(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             access: Access::default(),

@@ -37,10 +37,11 @@ impl Parent {
         if host.is_local() { String::new() } else { format!("{scheme}://{host}:{port}") }
     }
 
-    /// Takes its URL: `http://` or `socks5://`, perhaps a login, a host and perhaps a port. False where the text is none.
+    /// Takes its URL: `http://`, `https://` or `socks5://`, perhaps a login, a host and perhaps a port. False where the text is none.
     pub(super) fn read_url(&mut self, text: &str) -> bool {
-        const SCHEMES: [(&str, ParentProtocol, u16); 3] = [
+        const SCHEMES: [(&str, ParentProtocol, u16); 4] = [
             ("http://", ParentProtocol::Http, 80),
+            ("https://", ParentProtocol::Https, 443),
             ("socks5://", ParentProtocol::Socks5, socks::DEFAULT_PORT),
             // The same: names are looked up by the parent in any case.
             ("socks5h://", ParentProtocol::Socks5, socks::DEFAULT_PORT),
@@ -109,6 +110,8 @@ pub enum ParentProtocol {
     /// HTTP, in clear text.
     #[default]
     Http,
+    /// HTTP over TLS.
+    Https,
     /// SOCKS version 5; it looks names up.
     Socks5,
 }
@@ -118,6 +121,7 @@ impl ParentProtocol {
     pub fn as_str(self) -> &'static str {
         match self {
             ParentProtocol::Http => "http",
+            ParentProtocol::Https => "https",
             ParentProtocol::Socks5 => "socks5",
         }
     }
@@ -286,13 +290,13 @@ pub static PARENT: &[Setting<Parent>] = &[
     OfParent::new(
         "parent.url",
         Field::Text {
-            form: "http://HOST:PORT or socks5://HOST:PORT",
+            form: "http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT",
             read: Parent::shown_url,
             write: |p, text| p.read_url(text),
         },
     )
     .required()
-    .about("Where the proxy listens: `http://proxy.example:3128`, or `socks5://proxy.example:1080` for one that speaks SOCKS 5. It is spoken to in clear text; TLS to origins goes through it untouched. A login may stand before the host (`socks5://joe:pear@proxy.example`), with `%XX` for other letters; it is shown nowhere."),
+    .about("Where the proxy listens: `http://proxy.example:3128`, `https://proxy.example:3129` for one that is spoken to over TLS, whose certificate is verified as those of origins are, or `socks5://proxy.example:1080` for one that speaks SOCKS 5. TLS to origins goes through each of them untouched. A login may stand before the host (`socks5://joe:pear@proxy.example`), with `%XX` for other letters; it is shown nowhere."),
     OfParent::new(
         "parent.user",
         Field::Text {

@@ -53,7 +53,7 @@ impl ProxyVariables {
             let mut parent = Parent { name: name.to_owned(), schemes, ..Parent::default() };
             if !parent.read_url(&with_scheme) {
                 return Err(format!(
-                    "the variable {name} of the environment names no proxy of the form http://HOST:PORT or socks5://HOST:PORT"
+                    "the variable {name} of the environment names no proxy of the form http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT"
                 ));
             }
             if let Some((user, password)) = parent.login_in_url.take() {
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!((parent.shown_url().as_str(), parent.user.as_str()), ("http://a.example:1", "joe"));
         assert_eq!(parent.password.as_ref().unwrap().reveal(), "p ear");
         for wrong in
-            ["https://joe:secret@a.example", "socks4://joe:secret@a.example", "http://joe:secret@a b", "joe:secret@"]
+            ["ftp://joe:secret@a.example", "socks4://joe:secret@a.example", "http://joe:secret@a b", "joe:secret@"]
         {
             let trouble =
                 Config::default().with_parents_of_environment(&variables(&[("https_proxy", wrong)])).unwrap_err();

@@ -233,6 +233,10 @@ fn word(text: &str) -> Option<Box<str>> {
     (!text.is_empty()).then(|| text.into())
 }
 
+fn country(text: &str) -> Option<[u8; 2]> {
+    larder_lists::countries::country(text)
+}
+
 fn method(text: &str) -> Option<Method> {
     larder_wire::fields::is_token(text.as_bytes()).then(|| Method::from_token(text))
 }
@@ -275,6 +279,16 @@ pub static RULE_WHEN: &[Setting<When>] = &[
     })
     .default_words("any")
     .about("Networks of the client."),
+    OfWhen::new("rule.when.country", Field::Texts {
+        form: "countries",
+        read: |w| w.country.iter().map(|code| String::from_utf8_lossy(code).into_owned()).collect(),
+        clear: |w| w.country.clear(),
+        push: |w, text| country(text).map(|code| w.country.push(code)).is_some(),
+    })
+    .default_words("any")
+    .about("Countries of the client's address by `access.country_file`, each by its two letters (ISO 3166-1): `DE`, `US`; `ZZ` for addresses that the file has no country for, those of private networks among them."),
+    texts!("rule.when.sni", sni, "host patterns", HostPattern::parse)
+        .about("Names for which the client's TLS asks (SNI), as `host` has them; `*` for any. On a listener with TLS and in an opened tunnel; where Larder reads no TLS, or the client names nothing, the rule does not hold."),
     texts!("rule.when.time", time, "times of the week", Window::parse)
         .about("Times of the week: `Mon-Fri 08:00-17:00`, `Sat,Sun`, `22:00-06:00` (to the next morning)."),
     OfWhen::new("rule.when.zone", Field::Text {

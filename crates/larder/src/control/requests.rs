@@ -123,6 +123,7 @@ pub(super) fn places(admin: &Admin) -> Places {
         edition: admin.common.live.edition(),
         config: admin.common.live.value(),
         sources: admin.sources.lock().clone(),
+        lists: Some(admin.common.lists.live().value()),
     }
 }
 

@@ -369,6 +369,8 @@ pub struct PeerFacts {
     pub inside: Option<Box<(Host, u16)>>,
     /// The certificate that the client has shown to the listener.
     pub certificate: Option<Arc<ClientCertificate>>,
+    /// The name for which the client's TLS asked, on this listener or inside the tunnel.
+    pub sni: Option<Box<Host>>,
     /// The user who opened that tunnel, and the login of the connection for schemes that authenticate connections; empty for nearly all.
     pub login: OnceCell<Arc<ConnectionLogin>>,
 }

@@ -86,6 +86,7 @@ pub async fn connect<S: ClientStream>(
         | Verdict::Mirror(_)
         | Verdict::Purge(_)
         | Verdict::Manager(_)
+        | Verdict::LogIn(_)
         | Verdict::Echo
         | Verdict::Needs(..) => {
             let page = rules::fault_page(FaultKind::Target, "a CONNECT names a host and a port");

@@ -10,6 +10,7 @@ pub mod icap;
 mod learn;
 pub mod leave;
 mod links;
+mod log_in;
 pub mod lookup;
 mod mirror;
 mod offline;
@@ -203,6 +204,7 @@ async fn by_verdict<S: ClientStream>(
             let _ = stream.flush().await;
             AnswerSource::Page(purge::of_request(&common, request, &ask).await).into()
         }
+        Verdict::LogIn(form) => AnswerSource::Page(Box::pin(log_in::page(stream, &form, body)).await).into(),
         Verdict::Manager(path) => AnswerSource::Page(manager_page(stream.env(), &path)).into(),
         Verdict::Echo => AnswerSource::Page(echo(request)).into(),
         Verdict::Tunnel(..) | Verdict::Needs(..) => {

@@ -47,6 +47,8 @@ pub struct Asking {
     pub groups: Vec<String>,
     /// Names in the certificate that the client would show to the listener.
     pub certificate: Vec<String>,
+    /// The name for which its TLS would ask; `None`: the host of the URL.
+    pub sni: Option<String>,
     /// The listener; `None`: the one that the URL fits, or the first.
     pub listener: Option<SocketAddr>,
     /// Fields of the answer that the origin is assumed to give, or its status; `None`: no answer is assumed.
@@ -66,6 +68,7 @@ impl Default for Asking {
             user: None,
             groups: Vec::new(),
             certificate: Vec::new(),
+            sni: None,
             listener: None,
             answer: None,
             of_run: false,
@@ -77,8 +80,13 @@ impl Default for Asking {
 /// filters.
 pub async fn rehearse(asking: &Asking, loaded: &Loaded, mounts: Option<&Mounts>) -> Result<Explanation, String> {
     let cache = Cache::over(cache_settings::cache_settings(&loaded.config, 0), None);
-    let places = Places { config: Arc::new(loaded.config.clone()), edition: 0, sources: loaded.sources.clone() };
-    let (lists, _) = lists::for_rehearsal(&loaded.config);
+    let lists = Arc::new(lists::for_rehearsal(&loaded.config).0);
+    let places = Places {
+        config: Arc::new(loaded.config.clone()),
+        edition: 0,
+        sources: loaded.sources.clone(),
+        lists: Some(Arc::clone(&lists)),
+    };
     ahead(asking, &cache, OfServer { mounts, lists: Some(&lists), ..OfServer::default() }, &places).await
 }
 
@@ -120,7 +128,9 @@ pub async fn ahead(
         false => (listen.address.to_string(), places.listener(listen.address)),
     };
     let mut steps = vec![Decision::Listener { address, place }];
+    steps.extend(places.country(asking.client));
     let certificate = supposed_certificate(asking, listen, &mut steps)?;
+    let sni = supposed_sni(asking, &url)?;
     let is_site = listen.origin.is_some() || places.config.sites.find(&url).is_some();
     let opened = url.scheme == Scheme::Https && !is_site;
     let tunnel = (url.host.clone(), url.port);
@@ -137,6 +147,8 @@ pub async fn ahead(
         listener: (!asking.of_run).then_some(listen.address),
         supposed: &supposed,
         certificate: certificate.as_ref(),
+        // Without an opened tunnel the handshake is that with the listener.
+        sni: sni.as_ref().filter(|_| !listen.tls.is_empty() && !opened),
         ..Scene::at(listen, (&places.config, &own, &found))
     };
     let at_tunnel = match opened {
@@ -153,11 +165,20 @@ pub async fn ahead(
             let request = rehearse::request(&asking.method, &url, form, &asking.fields)?;
             // Inside a tunnel the user of the CONNECT counts.
             let supposed = if opened { user.as_slice() } else { scene.supposed };
-            let scene = Scene { inside: opened.then_some(&tunnel), scheme, supposed, ..scene };
+            let sni = if opened { sni.as_ref() } else { scene.sni };
+            let scene = Scene { inside: opened.then_some(&tunnel), scheme, supposed, sni, ..scene };
             judge(&scene, &request, listen, (cache, of_server.mounts), (places, answer.as_ref()), &mut steps).await
         }
     };
     Ok(explanation(asking, &url, steps, settled))
+}
+
+/// The name for which the client's TLS is supposed to ask: the one that is said, else the host of the URL, as browsers do.
+fn supposed_sni(asking: &Asking, url: &Url) -> Result<Option<Host>, String> {
+    match &asking.sni {
+        Some(name) => Host::parse(name).map(Some).ok_or_else(|| format!("--sni: {name:?} is no host")),
+        None => Ok(Some(url.host.clone()).filter(|host| host.ip().is_none())),
+    }
 }
 
 /// The certificate that the client is supposed to show.
@@ -344,6 +365,7 @@ async fn judge(
         Verdict::Hooked(answer) => refused(steps, &answer.page),
         Verdict::Purge(_) => own(steps, "what is stored is forgotten, by access.purge", "own"),
         Verdict::Manager(_) => own(steps, "a page of the cache manager, for clients of this machine", "own"),
+        Verdict::LogIn(_) => own(steps, "the form of a login page is read", "own"),
         Verdict::Echo => own(steps, "the request itself comes back (TRACE)", "own"),
         Verdict::Tunnel(host, port, tunnel) => {
             rules_of(&tunnel, steps);

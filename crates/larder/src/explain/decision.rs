@@ -37,6 +37,11 @@ pub enum Decision {
         /// The names in it, in words.
         text: String,
     },
+    /// The country of the client's address, where a file of countries is configured.
+    Country {
+        /// The address, and its country, in words.
+        text: String,
+    },
     /// The user who has logged in, or would have to.
     User {
         /// The user, and by which login, in words.
@@ -560,6 +565,7 @@ impl Decision {
             Decision::Listener { .. } => "listener",
             Decision::Rule { .. } => "rule",
             Decision::Certificate { .. } => "certificate",
+            Decision::Country { .. } => "country",
             Decision::User { .. } => "user",
             Decision::Key { .. } => "key",
             Decision::StoreRule { .. } => "by rule",

@@ -5,12 +5,13 @@ use super::text::verdict;
 use super::{Explanation, Step, Summary, Tense};
 use crate::config::{Config, ValueSource};
 use crate::hook::Stage;
+use crate::lists::ListSet;
 use crate::record::{Cause, Detail, Keeping, Names, Notes, Outcome, Peer, Record, Reuse, TakenWay, Variant};
 use crate::rules::Rule;
 use larder_cache::cache::Admitted;
 use larder_wire::icap::Vector;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// Where the rules of a configuration stand.
@@ -22,6 +23,8 @@ pub struct Places {
     pub edition: u64,
     /// Where its settings were said.
     pub sources: BTreeMap<&'static str, ValueSource>,
+    /// The lists and countries in force; `None` where they are not known.
+    pub lists: Option<Arc<ListSet>>,
 }
 
 impl Places {
@@ -41,6 +44,15 @@ impl Places {
             Some(place) if place.0.is_some() => place.to_string(),
             _ => self.setting("listen"),
         }
+    }
+
+    /// The country of a client's address, as the file in force has it.
+    pub(super) fn country(&self, client: IpAddr) -> Option<Decision> {
+        let client = client.to_canonical();
+        let code = self.lists.as_ref()?.country_of(client)?;
+        let code = String::from_utf8_lossy(&code);
+        let unknown = if code == "ZZ" { ", for the file has no country for it" } else { "" };
+        Some(Decision::Country { text: format!("{client} is of {code}{unknown} (access.country_file)") })
     }
 
     pub(super) fn rule(&self, rule: Rule, listener: Option<SocketAddr>, edition: u64) -> Decision {
@@ -123,6 +135,7 @@ pub fn past(record: &Record, names: &Names, places: &Places) -> Explanation {
         }),
         (None, _) => {}
     }
+    decisions.extend(places.country(record.peer));
     decisions.extend(people(record));
     decisions.extend(record.helpers().iter().map(Decision::from));
     let hooks = || record.hooks().into_iter().flat_map(|hooks| hooks.iter());

@@ -234,7 +234,8 @@ async fn open(
         .user
         .map(|user| Arc::new(ConnectionLogin::in_tunnel_of(user)))
         .map_or_else(OnceCell::new, OnceCell::from);
-    let peer = PeerFacts { scheme: Scheme::Https, inside: Some(Box::new(inside)), login, ..peer };
+    let (inside, sni) = (Some(Box::new(inside)), wire.server_name());
+    let peer = PeerFacts { scheme: Scheme::Https, inside, sni, login, ..peer };
     Some(Connection::new(space, peer, wire, BytesMut::new()))
 }
 

@@ -4,12 +4,13 @@
 //! A list is replaced by a new edition of the [`ListSet`]. The list that it replaces is freed on this thread, once no worker holds it: giving back
 //! 40 MB takes a millisecond, which no request should wait for.
 
+use super::country_file::CountryFile;
 use super::source::{ListFolder, Look, PreparedList, Shrinking};
 use super::{ListSet, ListState, Lists, LoadedList};
 use crate::caught;
 use crate::clock;
 use crate::config::List;
-use larder_lists::Compiled;
+use larder_lists::{Compiled, Countries};
 use parking_lot::Mutex;
 use rustls::ClientConfig;
 use std::collections::BTreeMap;
@@ -25,6 +26,8 @@ use std::time::{Duration, Instant};
 const ORDERS_MAX: usize = 64;
 /// The first pause after a look that failed; it doubles up to `refresh`.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
+/// How often the file of countries is looked at.
+const COUNTRIES_EVERY: Duration = Duration::from_secs(1);
 /// How often replaced lists are looked at while there are some.
 const FREE_EVERY: Duration = Duration::from_secs(5);
 /// How long the end of the thread is waited for.
@@ -44,7 +47,10 @@ pub enum RefreshAsked {
 
 /// Lists that were read for a configuration that is not in force yet. Where it never is, they leave nothing behind.
 #[derive(Default)]
-pub struct PreparedLists(BTreeMap<String, PreparedList>);
+pub struct PreparedLists {
+    lists: BTreeMap<String, PreparedList>,
+    countries: Option<CountryFile>,
+}
 
 /// Keeps lists as their sources are.
 pub struct Keeper {
@@ -72,8 +78,10 @@ struct Work {
     kept: Mutex<BTreeMap<String, Kept>>,
     /// Looks that a person asked for.
     asked: Mutex<Vec<(String, Shrinking)>>,
-    /// Lists that were replaced.
-    replaced: Mutex<Vec<Arc<LoadedList>>>,
+    /// The file of countries in force.
+    countries: Mutex<Option<CountryFile>>,
+    /// Lists and countries that were replaced.
+    replaced: Mutex<Vec<Arc<dyn Send + Sync>>>,
     restarts: AtomicU64,
 }
 
@@ -104,6 +112,7 @@ impl Keeper {
             tls,
             kept: Mutex::default(),
             asked: Mutex::default(),
+            countries: Mutex::default(),
             replaced: Mutex::default(),
             restarts: AtomicU64::new(0),
         };
@@ -112,8 +121,12 @@ impl Keeper {
 
     /// Loads those of these lists that are not in force with the same settings, and reads files that were never read with them. Fails where
     /// one can't be read: a configuration with such a list is not put in force. Downloads are not waited for. Nothing that is in force changes.
-    pub fn prepare(&self, lists: &[Arc<List>]) -> Result<PreparedLists, String> {
+    pub fn prepare(&self, lists: &[Arc<List>], country_file: Option<&Path>) -> Result<PreparedLists, String> {
         let mut prepared = PreparedLists::default();
+        if let Some(path) = country_file {
+            let kept = self.work.countries.lock().clone().filter(|kept| kept.is_current(path));
+            prepared.countries = Some(kept.map_or_else(|| CountryFile::read(path), Ok)?);
+        }
         if lists.is_empty() {
             return Ok(prepared);
         }
@@ -126,7 +139,7 @@ impl Keeper {
             }
             let ready = self.work.folder.prepare(list);
             let ready = ready.map_err(|trouble| format!("list {} ({}): {trouble}", list.name, list.place))?;
-            prepared.0.extend(ready.map(|ready| (list.name.clone(), ready)));
+            prepared.lists.extend(ready.map(|ready| (list.name.clone(), ready)));
         }
         Ok(prepared)
     }
@@ -135,7 +148,7 @@ impl Keeper {
     /// nothing changes.
     pub fn have(&self, lists: &[Arc<List>], prepared: PreparedLists) -> io::Result<()> {
         let mut thread = self.thread.lock();
-        if thread.is_none() && lists.is_empty() {
+        if thread.is_none() && lists.is_empty() && prepared.countries.is_none() {
             return Ok(());
         }
         if thread.is_none() {
@@ -197,7 +210,7 @@ fn run(work: &Weak<Work>, ordered: &Receiver<Order>) {
         let Some(work) = work.upgrade() else { return };
         let mut wait = RETRY_AFTER;
         let look = |list: &List, old: Option<&Compiled>, shrinking| work.folder.look(list, old, shrinking, &work.tls);
-        caught::call(&work.restarts, || wait = work.turn(&look));
+        caught::call(&work.restarts, || wait = work.turn(&look).min(work.look_at_countries()));
         drop(work);
         match ordered.recv_timeout(wait) {
             Ok(Order::Turn) | Err(RecvTimeoutError::Timeout) => {}
@@ -208,7 +221,7 @@ fn run(work: &Weak<Work>, ordered: &Receiver<Order>) {
 
 impl Work {
     fn have(&self, lists: &[Arc<List>], prepared: PreparedLists) {
-        let mut prepared = prepared.0;
+        let PreparedLists { lists: mut prepared, countries } = prepared;
         for (name, list) in &mut prepared {
             if let Err(error) = self.folder.keep(list) {
                 tracing::warn!("list {name} is in force, but cannot be kept for the next start: {error}");
@@ -248,7 +261,45 @@ impl Work {
         }
         *self.lists.states.lock() = states;
         let lists = loaded.into_iter().map(|(name, list)| (name, Arc::new(list))).collect();
-        self.replace(ListSet { lists });
+        let of_file = countries.as_ref().map(|file| Arc::clone(file.countries()));
+        *self.countries.lock() = countries;
+        self.replace(ListSet { lists, countries: of_file });
+    }
+
+    /// Takes up the file of countries where it is another one than before, and says when to look again. A file that can't be read leaves the
+    /// countries in force that are there.
+    fn look_at_countries(&self) -> Duration {
+        let Some(old) = self.countries.lock().clone() else { return IDLE };
+        if old.is_current(old.path()) {
+            return COUNTRIES_EVERY;
+        }
+        let read = CountryFile::read(old.path());
+        // Held as for a list: no other edition is made meanwhile.
+        let _kept = self.kept.lock();
+        let mut countries = self.countries.lock();
+        let Some(file) = countries.as_mut().filter(|file| Arc::ptr_eq(file.countries(), old.countries())) else {
+            return COUNTRIES_EVERY;
+        };
+        match read {
+            Ok(new) => {
+                tracing::info!(
+                    "countries of addresses: {} ranges from {}",
+                    new.countries().ranges_len(),
+                    new.path().display()
+                );
+                let set = ListSet {
+                    lists: self.lists.live.value().lists.clone(),
+                    countries: Some(Arc::clone(new.countries())),
+                };
+                *file = new;
+                self.replace(set);
+            }
+            Err(trouble) => {
+                file.mark_seen();
+                tracing::warn!("{trouble}; the countries before stay in force");
+            }
+        }
+        COUNTRIES_EVERY
     }
 
     /// Looks at the lists that are due, by `look`, and says when the next one is.
@@ -333,9 +384,10 @@ impl Work {
         }
         drop(states);
         if let Some(loaded) = loaded {
-            let mut lists = self.lists.live.value().lists.clone();
+            let before = self.lists.live.value();
+            let mut lists = before.lists.clone();
             lists.insert(list.name.clone(), loaded);
-            self.replace(ListSet { lists });
+            self.replace(ListSet { lists, countries: before.countries.clone() });
         }
     }
 
@@ -343,11 +395,14 @@ impl Work {
         let before = self.lists.live.value();
         let gone =
             before.lists.iter().filter(|(name, list)| !set.lists.get(*name).is_some_and(|new| Arc::ptr_eq(new, list)));
-        self.replaced.lock().extend(gone.map(|(_, list)| Arc::clone(list)));
+        let gone = gone.map(|(_, list)| Arc::clone(list) as Arc<dyn Send + Sync>);
+        let is_new = |old: &&Arc<Countries>| !set.countries.as_ref().is_some_and(|new| Arc::ptr_eq(new, old));
+        let countries = before.countries.iter().filter(is_new).map(|old| Arc::clone(old) as Arc<dyn Send + Sync>);
+        self.replaced.lock().extend(gone.chain(countries));
         self.lists.live.replace(set);
     }
 
-    /// Frees the replaced lists that nobody else holds; says whether that was all.
+    /// Frees what was replaced and nobody else holds; says whether that was all.
     fn free(&self) -> bool {
         let mut replaced = self.replaced.lock();
         replaced.retain(|list| Arc::strong_count(list) > 1);

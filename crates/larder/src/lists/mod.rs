@@ -1,22 +1,26 @@
-//! Lists of hosts, URLs and networks in a running server: which entries hold now ([`ListSet`]), how each list is ([`ListState`]), and the
-//! [`Keeper`], whose thread reads their sources again. No request waits for it: workers look up an edition, and get the next one whole.
+//! Lists of hosts, URLs and networks in a running server, and the countries of addresses: which entries hold now ([`ListSet`]), how each
+//! list is ([`ListState`]), and the [`Keeper`], whose thread reads their sources again. No request waits for it: workers look up an edition, and get the next one whole.
 
+mod country_file;
 pub mod download;
 mod keeper;
 mod source;
 mod state;
 
+pub use country_file::CountryFile;
 pub use keeper::{Keeper, PreparedLists, RefreshAsked};
 pub use source::{Shrinking, examine, for_rehearsal};
 pub use state::ListState;
 
 use crate::config;
 use crate::live::Live;
+use larder_lists::countries::Country;
 use larder_lists::entry::Side;
-use larder_lists::{Compiled, Found, Subject};
+use larder_lists::{Compiled, Countries, Found, Subject};
 use larder_wire::Url;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// The lists of a server.
@@ -52,9 +56,15 @@ impl Lists {
 #[derive(Debug, Default)]
 pub struct ListSet {
     lists: BTreeMap<String, Arc<LoadedList>>,
+    countries: Option<Arc<Countries>>,
 }
 
 impl ListSet {
+    /// The country of an address; `None` where no file of countries is configured.
+    pub fn country_of(&self, address: IpAddr) -> Option<Country> {
+        Some(self.countries.as_ref()?.of(address))
+    }
+
     /// The list of this name, where it was loaded.
     pub fn find(&self, name: &str) -> Option<&LoadedList> {
         self.lists.get(name).map(|list| &**list)

@@ -1,5 +1,6 @@
 //! Reads the source of a list and keeps it compiled: a file in the folder of lists for each, whole or not at all.
 
+use super::country_file::CountryFile;
 use super::download::{self, Downloaded, Validators};
 use super::{ListSet, LoadedList};
 use crate::clock;
@@ -293,7 +294,14 @@ pub fn for_rehearsal(config: &Config) -> (ListSet, Vec<String>) {
             Err(trouble) => notes.push(format!("list {} ({}) covers nothing: {trouble}", list.name, list.place)),
         }
     }
-    (ListSet { lists }, notes)
+    let countries = config.access.country_file.as_deref().and_then(|path| match CountryFile::read(path) {
+        Ok(file) => Some(Arc::clone(file.countries())),
+        Err(trouble) => {
+            notes.push(trouble);
+            None
+        }
+    });
+    (ListSet { lists, countries }, notes)
 }
 
 /// Reads the file or folder of a list.

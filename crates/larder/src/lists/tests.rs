@@ -37,7 +37,7 @@ impl Stage {
 
     fn have(&self, lists: &[List]) -> Result<(), String> {
         let lists: Vec<Arc<List>> = lists.iter().cloned().map(Arc::new).collect();
-        let prepared = self.keeper.prepare(&lists)?;
+        let prepared = self.keeper.prepare(&lists, None)?;
         self.keeper.have(&lists, prepared).map_err(|error| error.to_string())
     }
 
@@ -171,12 +171,12 @@ fn lists_of_a_configuration_that_is_refused_leave_those_in_force_as_they_were() 
     };
     let before = kept();
     let wanted = Arc::new(of_file(&other));
-    let prepared = stage.keeper.prepare(&[Arc::clone(&wanted)]).unwrap();
+    let prepared = stage.keeper.prepare(&[Arc::clone(&wanted)], None).unwrap();
     assert_eq!(kept().len(), 2, "it is written beside the one in force");
     drop(prepared);
     assert!(kept() == before, "a file has changed");
     let broken = Arc::new(List { name: "more".into(), ..of_file(&none) });
-    assert!(stage.keeper.prepare(&[Arc::clone(&wanted), broken]).is_err());
+    assert!(stage.keeper.prepare(&[Arc::clone(&wanted), broken], None).is_err());
     assert!(kept() == before && stage.covers("ads.example"));
     // After a restart it is there without its source.
     let stage = stage.restarted();

@@ -7,6 +7,7 @@ use crate::shared::{Shared, ValueSources};
 use larder_cache::store::rules::Force;
 use larder_wire::Url;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// A question with more fields is answered as a miss: one that is left out could be the one that counts.
 const FIELDS_MAX: usize = 64;
@@ -72,7 +73,7 @@ pub(super) async fn of(shared: &Shared, asked: &Asked<'_>) -> Answered {
         mounts: Some(shared.nursery.mounts()),
     };
     let (edition, config) = (common.live.edition(), common.live.value());
-    let places = Places { edition, config, sources: ValueSources::new() };
+    let places = Places { edition, config, sources: ValueSources::new(), lists: Some(Arc::clone(&lists)) };
     let Ok(explanation) = explain::ahead(&asking, &common.cache, of_server, &places).await else {
         return Answered::Misunderstood;
     };

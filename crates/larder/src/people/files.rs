@@ -26,8 +26,13 @@ pub(super) struct UserFiles {
     /// Lines that were passed over, each with its file and its remedy.
     pub warnings: Vec<String>,
     /// By which it is known that a file has changed.
-    seen: Mutex<[Option<Seen>; 2]>,
+    seen: Mutex<FileStamp>,
+    /// The files that were read.
+    stamp: FileStamp,
 }
+
+/// By which the files of users and of groups are known: the same value, the same content.
+pub type FileStamp = [Option<Seen>; 2];
 
 /// The users of a login.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +47,7 @@ pub(super) enum KnownUsers {
     IssuerToCome,
 }
 
+/// Inode, length and time of change.
 type Seen = (u64, u64, i64, i64);
 
 impl UserFiles {
@@ -75,13 +81,13 @@ impl UserFiles {
                 KnownUsers::Passwords(Arc::new(read))
             }
         };
-        Ok(UserFiles { users, groups: groups(login)?, warnings, seen: Mutex::new(seen) })
+        Ok(UserFiles { users, groups: groups(login)?, warnings, seen: Mutex::new(seen), stamp: seen })
     }
 
     /// These files, with other users.
     pub fn with(&self, users: KnownUsers) -> UserFiles {
         let (groups, warnings) = (self.groups.clone(), self.warnings.clone());
-        UserFiles { users, groups, warnings, seen: Mutex::new(*self.seen.lock()) }
+        UserFiles { users, groups, warnings, seen: Mutex::new(*self.seen.lock()), stamp: self.stamp }
     }
 
     /// The names of all users; `None` where files do not say who there is.
@@ -91,6 +97,11 @@ impl UserFiles {
             KnownUsers::Digests(users) => Some(users.names().collect()),
             KnownUsers::ByHelper | KnownUsers::Issuer(_) | KnownUsers::IssuerToCome => None,
         }
+    }
+
+    /// The stamp of the files as they were read.
+    pub fn stamp(&self) -> FileStamp {
+        self.stamp
     }
 
     /// Whether a file is another one than when it was read.
@@ -112,7 +123,7 @@ pub(super) fn groups(login: &Login) -> Result<Groups, String> {
     }
 }
 
-fn look_at(login: &Login) -> [Option<Seen>; 2] {
+fn look_at(login: &Login) -> FileStamp {
     let look = |path: &Option<std::path::PathBuf>| {
         let facts = std::fs::metadata(path.as_ref()?).ok()?;
         Some((facts.ino(), facts.len(), facts.mtime(), facts.mtime_nsec()))

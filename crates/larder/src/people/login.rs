@@ -1,8 +1,9 @@
 //! One login: challenges, and whether a credential is right.
 
 use super::connection::ConnectionLogin;
-use super::files::{KnownUsers, UserFiles};
+use super::files::{FileStamp, KnownUsers, UserFiles};
 use super::issuer::Issuer;
+use super::sessions::PageSessions;
 use super::turns::{NoTurn, Turn, Turns};
 use super::verifier::{Busy, Verifier};
 use super::{LoginCounts, User};
@@ -58,6 +59,7 @@ pub struct LoginState {
     nonces: Nonces,
     nonce_counts: Mutex<Counts>,
     issuer: Arc<Issuer>,
+    sessions: Arc<PageSessions>,
 }
 
 /// A request that wants to be let in.
@@ -151,6 +153,7 @@ impl LoginState {
             nonces: Nonces::new(&secret()?, config.nonce_ttl),
             nonce_counts: Mutex::new(Counts::new(NONCES_MAX)),
             issuer: Arc::default(),
+            sessions: Arc::new(PageSessions::new(&secret()?, &config)),
             name: config.name.as_str().into(),
             config,
         })
@@ -201,6 +204,40 @@ impl LoginState {
     /// The files that count.
     pub(super) fn files(&self) -> Arc<UserFiles> {
         Arc::clone(&self.files.read())
+    }
+
+    /// The sessions of a login of page.
+    pub fn sessions(&self) -> &Arc<PageSessions> {
+        &self.sessions
+    }
+
+    /// Goes on with the sessions of the login whose place it takes.
+    pub(super) fn take_sessions(&mut self, old: &LoginState) {
+        self.sessions = Arc::clone(&old.sessions);
+    }
+
+    /// By which the files of users and groups in force are known.
+    pub fn stamp(&self) -> FileStamp {
+        self.files.read().stamp()
+    }
+
+    /// Whether a password that was typed is right, as one of Basic is: remembered, limited and counted alike.
+    pub async fn check_password(
+        self: &Arc<Self>,
+        client: IpAddr,
+        (user, password): (&str, &str),
+        helpers: &Helpers,
+    ) -> LoginReply {
+        // The first colon ends the user of Basic (RFC 7617 section 2): this would be checked as another one.
+        let user = if user.contains(':') { "" } else { user };
+        let field = format!("Basic {}", base64::encode(format!("{user}:{password}").as_bytes()));
+        let attempt =
+            Attempt { field: Some(&field), method: "POST", target: "", path: "", client, connection: None, edition: 0 };
+        match self.check(&attempt) {
+            Checked::User(user, until) => Ok((user, until)),
+            Checked::Refused(refusal) => Err(refusal),
+            Checked::Question(question) => question.find_out(helpers).await,
+        }
     }
 
     /// The fetches of the issuer's keys.
@@ -255,6 +292,7 @@ impl LoginState {
                 vec![format!("{scheme} {token}")]
             }
             (LoginScheme::Negotiate | LoginScheme::Ntlm, _) => vec![scheme.to_owned()],
+            (LoginScheme::Page, _) => Vec::new(),
         }
     }
 
@@ -295,6 +333,8 @@ impl LoginState {
                 token: field.rest.to_owned(),
                 connection: Arc::clone(connection),
             }),
+            // No field says who is here.
+            LoginScheme::Page => return Checked::Refused(LoginRefusal::Missing),
         };
         match asked {
             Some(asked) => {

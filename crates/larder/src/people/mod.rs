@@ -9,14 +9,17 @@ mod issuer;
 mod key_fetcher;
 mod login;
 mod notes;
+mod sessions;
 mod turns;
 mod verifier;
 
 pub use certificate::ClientCertificate;
 pub use connection::ConnectionLogin;
+pub use files::FileStamp;
 pub use login::{Attempt, Checked, LoginQuestion, LoginRefusal, LoginReply, LoginState};
+pub use sessions::{PageSessions, Sealed};
 
-use crate::config::{Config, Login};
+use crate::config::{Config, Login, LoginScheme};
 use crate::helper::{self, Helpers};
 use files::UserFiles;
 use parking_lot::{Mutex, RwLock};
@@ -61,6 +64,8 @@ pub struct People {
     /// Programs that are asked about requests and people.
     pub helpers: Helpers,
     edition: Arc<AtomicU64>,
+    /// Sessions of login pages that ended at once, by a logout or another login.
+    sessions_ended: AtomicU64,
     /// Counts for people.
     pub counts: Arc<LoginCounts>,
     verifier: Arc<Verifier>,
@@ -92,8 +97,9 @@ impl People {
                 LoginState::new(Arc::clone(login), files, verifier, counts)
             };
             match UserFiles::read(login).and_then(state) {
-                Ok(state) => {
+                Ok(mut state) => {
                     self.keep_keys(&state);
+                    self.keep_sessions(&mut state, config);
                     logins.push(Arc::new(state));
                 }
                 Err(trouble) => troubles.push(format!("{}: login {}: {trouble}", login.place, login.name)),
@@ -118,6 +124,26 @@ impl People {
         if let (Some(_), Some(keys)) = (&new.config().jwks, old.keys()) {
             new.take_keys((*keys).clone());
         }
+    }
+
+    /// Sessions go on where nothing that they stand on is configured otherwise; files that have changed end them in any case.
+    fn keep_sessions(&self, new: &mut LoginState, config: &Config) {
+        let wanted = Arc::clone(new.config());
+        let Some(old) = self.login(&wanted.name).filter(|old| *old.config() == wanted) else { return };
+        let users = config.logins.iter().find(|login| login.name == wanted.users);
+        if users.zip(self.login(&wanted.users)).is_some_and(|(new, old)| old.config() == new) {
+            new.take_sessions(&old);
+        }
+    }
+
+    /// A session of a login page has ended at once: verdicts that are remembered may be by it.
+    pub fn note_session_ended(&self) {
+        self.sessions_ended.fetch_add(1, Ordering::Release);
+    }
+
+    /// How many such ends there were.
+    pub fn sessions_ended(&self) -> u64 {
+        self.sessions_ended.load(Ordering::Acquire)
     }
 
     /// Fetches keys of issuers with this TLS; a server says so before its first logins are in force.
@@ -200,8 +226,10 @@ pub fn suppose(config: &Config, name: &str, groups: &[String]) -> Result<Vec<Arc
         return Err("nobody can log in by this configuration: it has no [[login]], so leave --user out".to_owned());
     }
     let known = |login: &Arc<Login>| {
-        let of_file =
-            files::groups(login).map_err(|trouble| format!("{}: login {}: {trouble}", login.place, login.name))?;
+        // The users of a page are those of another login.
+        let users = config.logins.iter().find(|users| login.scheme == LoginScheme::Page && users.name == login.users);
+        let of_file = files::groups(users.unwrap_or(login))
+            .map_err(|trouble| format!("{}: login {}: {trouble}", login.place, login.name))?;
         let all: BTreeSet<&str> = groups.iter().map(String::as_str).chain(of_file.of(name)).collect();
         let groups = all.into_iter().map(Box::from).collect();
         Ok(Arc::new(User { name: name.into(), groups, login: login.name.as_str().into() }))

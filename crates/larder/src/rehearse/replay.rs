@@ -159,6 +159,7 @@ impl<'a> Side<'a> {
             Verdict::Answer(page) => page.word,
             Verdict::Hooked(answer) => answer.page.word,
             Verdict::Manager(_) => "manager",
+            Verdict::LogIn(_) => "login page",
             Verdict::Echo => "trace",
             Verdict::Needs(..) => "needs a fact",
         };

@@ -1,10 +1,9 @@
 //! The facts that rules may read. Each accessor notes that its fact was read, so that the memo of a verdict can be derived
 //! from what the verdict depended on: a rule that is added later reads by these accessors too, and no memo skips it.
 
-use super::need::LoginNeed;
-use super::{ByRule, FoundFacts, Need, Route, store_rules};
+use super::{ByRule, FoundFacts, Route, store_rules};
 use crate::clock;
-use crate::config::{Ambiguous, Config, Listen, LoginScheme, Mirroring, Site, SiteOrigin, StoreRule, StoreRules};
+use crate::config::{Ambiguous, Config, Listen, Mirroring, Site, SiteOrigin, StoreRule, StoreRules};
 use crate::credential_secret::CredentialSecret;
 use crate::handed_out::HandedOut;
 use crate::hook::{HookLines, HooksRead, RequestEffects};
@@ -12,10 +11,11 @@ use crate::lists::ListSet;
 use crate::manager;
 use crate::mount::Mounts;
 use crate::package_index::IndexFormat;
-use crate::people::{Attempt, Checked, ClientCertificate, ConnectionLogin, LoginRefusal, LoginState, People, User};
+use crate::people::{ClientCertificate, ConnectionLogin, People, User};
 use crate::rates::Rates;
 use crate::reach::{self, Asker, OwnAddresses};
 use larder_lists::Subject;
+use larder_lists::countries::Country;
 use larder_rules::{Matched, Slots};
 use larder_wire::reading::Reading;
 use larder_wire::{Fault, Fields, Host, Method, RequestHead, Scheme, Target, Url};
@@ -23,6 +23,9 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
+
+/// The paths of login pages.
+pub(super) const LOGIN_PATHS: &str = "/.larder/";
 
 /// Fields by which requests for indexes of packages are known.
 const FIELDS_OF_INDEXES: [&str; 4] = ["Accept", "Pacote-Req-Type", "Cargo-Protocol", "User-Agent"];
@@ -50,6 +53,8 @@ pub struct Scene<'a> {
     pub client: IpAddr,
     /// The certificate that the client has shown to the listener.
     pub certificate: Option<&'a ClientCertificate>,
+    /// The name for which the client's TLS asked.
+    pub sni: Option<&'a Host>,
     /// Whether the listener asks for other certificates since a reload than when it accepted the connection.
     pub asks_for_other_certificates: bool,
     /// The scheme of the connection: TLS or clear text.
@@ -66,7 +71,7 @@ pub struct Scene<'a> {
     pub credentials: Option<&'a CredentialSecret>,
     /// The applications that the server runs; `None` where a configuration is asked without its server.
     pub mounts: Option<&'a Mounts>,
-    /// Lists of hosts and URLs that rules name; `None` where a configuration is asked without its server.
+    /// Lists of hosts and URLs that rules name, and countries of addresses; `None` where a configuration is asked without its server.
     pub lists: Option<&'a ListSet>,
     /// The decisions of hooks that the worker remembers.
     pub hook_lines: Option<&'a HookLines>,
@@ -129,6 +134,7 @@ impl<'a> Scene<'a> {
             inside: None,
             client: IpAddr::from([127, 0, 0, 1]),
             certificate: None,
+            sni: None,
             asks_for_other_certificates: false,
             scheme: Scheme::Http,
             via_name: "larder",
@@ -163,6 +169,8 @@ pub(super) enum Fact {
     PathClimbs,
     /// Whether the target has a query.
     HasQuery,
+    /// Whether the path is one of a login page.
+    IsLoginPath,
     /// The whole request, by hooks: their verdict holds for the same fields and the same path, where [`FactsRead::hooks`] says so.
     ByHooks,
 }
@@ -226,10 +234,12 @@ pub(super) struct Editions {
     pub(super) settings: u64,
     /// Of the addresses on which this server listens.
     pub(super) own_addresses: u64,
-    /// Of the lists that rules name.
+    /// Of the lists that rules name, and of countries.
     pub(super) lists: u64,
     /// Of what is known of people.
     pub(super) people: u64,
+    /// Ends of sessions of login pages.
+    pub(super) sessions_ended: u64,
 }
 
 impl FactsRead {
@@ -368,6 +378,11 @@ impl<'a> Facts<'a> {
     /// The certificate that the client has shown to the listener.
     pub(super) fn certificate(&self) -> Option<&'a ClientCertificate> {
         self.scene.certificate
+    }
+
+    /// The name for which the client's TLS asked.
+    pub(super) fn sni(&self) -> Option<&'a Host> {
+        self.scene.sni
     }
 
     /// Whether the connection was accepted under other demands of certificates than those that are in force.
@@ -621,6 +636,11 @@ impl<'a> Facts<'a> {
         self.scene.lists.is_some_and(|lists| lists.covers(name, subject))
     }
 
+    /// The country of the client's address; `None` where no file of countries is configured. A memo compares the address and the edition.
+    pub(super) fn country(&self) -> Option<Country> {
+        self.scene.lists?.country_of(self.scene.client)
+    }
+
     /// Whether the path of the URL counts for the list of this name.
     pub(super) fn list_asks_path(&self, name: &str) -> bool {
         self.scene.lists.is_some_and(|lists| lists.asks_path(name))
@@ -631,66 +651,10 @@ impl<'a> Facts<'a> {
         self.scene.lists?.cite(name, subject)
     }
 
-    /// The user by this login. A memo of the verdict holds for the same field, as long as that is right; where each request has a proof of
-    /// its own, or a connection has logged in, there is no memo.
-    pub(super) fn login(
-        &self,
-        scene: PeopleScene<'_>,
-        login: &Arc<LoginState>,
-        asks: Asks,
-    ) -> Result<Result<Arc<User>, LoginRefusal>, Need> {
-        let scheme = login.config().scheme;
-        let is_of_connection = matches!(scheme, LoginScheme::Negotiate | LoginScheme::Ntlm);
-        if is_of_connection || scheme == LoginScheme::Digest {
-            self.note(Fact::Path);
-        }
-        let name = asks.field();
-        self.note_field(name);
-        let reply = match self.scene.found.login(login.name(), name) {
-            Some(reply) => reply,
-            None => {
-                if is_of_connection && self.is_passed_on() {
-                    return Ok(Err(LoginRefusal::PassedOn));
-                }
-                let mut target = String::new();
-                if scheme == LoginScheme::Digest {
-                    self.request.target.write_to(&mut target);
-                }
-                // Of several credentials none counts.
-                let field = match self.request.fields.count(name) {
-                    0 => None,
-                    1 => Some(self.request.fields.text(name).unwrap_or_default()),
-                    _ => Some(""),
-                };
-                let checked = login.check(&Attempt {
-                    field,
-                    method: self.request.method.as_str(),
-                    target: &target,
-                    path: self.url.as_ref().map_or("", |url| &url.path),
-                    client: self.client(),
-                    connection: is_of_connection.then(|| scene.connection.get_or_init(Arc::default)),
-                    edition: scene.people.edition(),
-                });
-                let reply = match checked {
-                    Checked::User(user, until) => Ok((user, until)),
-                    Checked::Refused(refusal) => Err(refusal),
-                    Checked::Question(question) => {
-                        let login = Arc::clone(login.name());
-                        return Err(Need::Login(Box::new(LoginNeed { login, field: name, question })));
-                    }
-                };
-                self.scene.found.keep_login(login.name(), name, reply.clone());
-                reply
-            }
-        };
-        Ok(reply.map(|(user, until)| {
-            self.until.set(Some(self.until.get().map_or(until, |earlier| earlier.min(until))));
-            let mut users = self.users.borrow_mut();
-            if !users.contains(&user) {
-                users.push(Arc::clone(&user));
-            }
-            user
-        }))
+    /// Whether the path is one of those that login pages have.
+    pub(super) fn has_login_path(&self) -> bool {
+        self.note(Fact::IsLoginPath);
+        self.url.as_ref().is_some_and(|url| url.path.starts_with(LOGIN_PATHS))
     }
 
     /// Another URL takes the place of the request's own.
@@ -790,6 +754,8 @@ impl Facts<'_> {
         self.scene.found.group.ok_or(super::Need::Group)
     }
 }
+
+mod logins;
 
 #[cfg(test)]
 mod tests;

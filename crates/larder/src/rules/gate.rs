@@ -4,12 +4,13 @@
 use super::by_people::ByPeople;
 use super::facts::{Asks, Facts, PeopleScene};
 use super::need::{HelperNeed, Need};
-use super::pages::{denied, out_of_reach};
-use super::supposed;
+use super::pages::{denied, out_of_reach, refusal_page};
+use super::{login_page, supposed};
+use crate::config::LoginScheme;
 use crate::config::helper::HelperFailure;
 use crate::helper::{HelperTrouble, Pool};
 use crate::page::Page;
-use crate::people::{LoginRefusal, LoginState, User};
+use crate::people::User;
 use crate::record::Rule;
 use larder_people::answer::{Answer, Outcome};
 use larder_people::format::{Format, FormatFacts};
@@ -253,39 +254,11 @@ fn log_in(facts: &Facts<'_>, scene: PeopleScene<'_>, name: &str, asks: Asks) -> 
     match facts.login(scene, &login, asks) {
         Err(need) => Err(Refused::Needs(need)),
         Ok(Ok(user)) => Ok(user),
+        Ok(Err(refusal)) if login.config().scheme == LoginScheme::Page => {
+            Err(Refused::Page(Box::new(login_page::wanted(facts, &login, &refusal, asks))))
+        }
         Ok(Err(refusal)) => Err(Refused::Page(Box::new(refusal_page(&login, &refusal, asks)))),
     }
-}
-
-fn refusal_page(login: &LoginState, refusal: &LoginRefusal, asks: Asks) -> Page {
-    match refusal {
-        LoginRefusal::Limited(wait) => {
-            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-            let what = "Too many wrong passwords came from this address.";
-            let page = Page::new(429, "login-limited", what, "Wait a moment, and try again.");
-            return page.with("Retry-After", seconds.max(1).to_string());
-        }
-        LoginRefusal::Trouble(word) => {
-            let what = "Whether the login is right can't be found out now.";
-            let remedy = "Try again in a moment; the log of this cache says more to its administrator.";
-            return Page::new(503, word, what, remedy).with("Retry-After", "5");
-        }
-        LoginRefusal::PassedOn => {
-            let what = "This login is bound to a connection, and the connection is that of another proxy, which may share it among users.";
-            return Page::new(403, "login-passed-on", what, "Ask this cache without a proxy before it.");
-        }
-        LoginRefusal::Missing | LoginRefusal::Wrong | LoginRefusal::Stale | LoginRefusal::Continues(_) => {}
-    }
-    let (status, field) = match asks {
-        Asks::Proxy => (407, "Proxy-Authenticate"),
-        Asks::Server => (401, "WWW-Authenticate"),
-    };
-    let (word, what) = match refusal {
-        LoginRefusal::Wrong => ("login-wrong", "The user or the password is wrong."),
-        _ => ("login", "A login is needed here."),
-    };
-    let page = Page::new(status, word, what, "Log in; the administrator of this cache knows the users.");
-    login.challenges(refusal).into_iter().fold(page, |page, challenge| page.with(field, challenge))
 }
 
 /// Asks the helpers that have to permit a request, one after the other.

@@ -3,8 +3,10 @@
 use super::facts::{Facts, Scene};
 use super::gate::{self, Refused};
 use super::hooked::{self, Hooked, HookedConnect, HooksOf, is_of_one_origin, without_credentials};
+use super::login_page::{self, PageVerdict};
 use super::pages::{ambiguous, connect_port, denied, forward_off, no_ftp, other_certificates, out_of_reach};
-use super::{Ask, ByPeople, ByTable, FoundFacts, HookedAnswer, Limited, Mirrored, Need, Route, mirror, table};
+use super::{Ask, ByPeople, ByTable, FoundFacts, HookedAnswer, Limited, LoginForm, Mirrored, Need, Route};
+use super::{mirror, table};
 use crate::config::HostHeader;
 use crate::hook::HookNote;
 use crate::page::Page;
@@ -36,6 +38,8 @@ pub enum Verdict {
     Manager(String),
     /// The request's own head is the answer (TRACE with `Max-Forwards: 0`).
     Echo,
+    /// A form of a login page, whose body has to be read.
+    LogIn(Box<LoginForm>),
     /// The rules can't decide before this fact is known; [`judge_and_wait`](super::judge_and_wait) finds it out, and goes on with the
     /// facts that were found until then.
     Needs(Need, Box<FoundFacts>),
@@ -117,6 +121,11 @@ pub(super) fn judge(facts: &mut Facts<'_>) -> Verdict {
             format!("The request cannot be understood: {}.", fault.detail),
             "Check the URL and the Host field.",
         ));
+    }
+    match login_page::judge(facts) {
+        Some(PageVerdict::Shown(page)) => return Verdict::Answer(page),
+        Some(PageVerdict::Form(form)) => return Verdict::LogIn(form),
+        None => {}
     }
     if let Some(verdict) = mirror::judge(facts) {
         return judge_mirrored(facts, verdict);

@@ -1,6 +1,6 @@
 //! Memos of judgements: a verdict, and the facts that must be the same for it to hold for a later request.
 
-use super::facts::{Fact, FactsRead};
+use super::facts::{Fact, FactsRead, LOGIN_PATHS};
 use super::{Ask, Rule};
 use crate::clock;
 use crate::env::{Env, PeerFacts};
@@ -41,13 +41,17 @@ pub(super) struct FactsMemo {
     own_addresses: Option<u64>,
     /// The path was seen to be none of the cache manager's.
     not_manager: bool,
+    /// The path was seen to be none of a login page.
+    not_login: bool,
     /// The path was seen not to climb; a plain one never does.
     plain_path: bool,
     /// The target was seen to have no query.
     no_query: bool,
     /// The time that rules read, in minutes since 1970.
     minute: Option<i64>,
-    /// The edition of the lists that rules read.
+    /// The name for which the client's TLS asked, where rules read it.
+    sni: Option<Option<Box<Host>>>,
+    /// The edition of the lists and countries that rules read.
     lists: Option<u64>,
     /// Where rules read the path: the number of all facts beside it, and the rules that hold.
     by_path: Option<(u64, Matched)>,
@@ -86,6 +90,7 @@ pub struct RefusalMemo {
 struct LoginMemo {
     until: Instant,
     edition: u64,
+    sessions_ended: u64,
     /// All whom the verdict depended on.
     users: Box<[Arc<User>]>,
 }
@@ -102,25 +107,28 @@ impl FactsMemo {
             inside: peer.inside.clone(),
             tunnel_user: peer.tunnel_user().map(Arc::clone),
             certificate: peer.certificate.clone(),
+            sni: read.slots.has(Slot::SNI).then(|| peer.sni.clone()),
             // The edition that the request was judged by: a reload may have come since then.
             edition: read.editions.settings,
             absolute: match &request.target {
                 Target::Absolute(url) => Some((url.scheme, url.host.clone(), url.port)),
                 _ => None,
             },
-            client: (read.has(Fact::Client) || read.slots.has(Slot::CLIENT) || read.hooks.is_some())
+            client: (read.has(Fact::Client) || read.slots.meets(Slots::OF_CLIENT) || read.hooks.is_some())
                 .then(|| peer.address.ip()),
             own_addresses: read.has(Fact::OwnAddresses).then_some(read.editions.own_addresses),
             not_manager: read.has(Fact::IsManagerPath),
+            not_login: read.has(Fact::IsLoginPath),
             plain_path: read.has(Fact::PathClimbs),
             no_query: read.has(Fact::HasQuery),
             minute: read.slots.has(Slot::TIME).then(|| read.minute.unwrap_or_else(clock::minute)),
-            lists: read.slots.has(Slot::LIST).then_some(read.editions.lists),
+            lists: read.slots.meets(Slots::OF_LISTS).then_some(read.editions.lists),
             by_path: None,
             fields: fields_read(env, request, read)?,
             login: read.until.map(|until| LoginMemo {
                 until,
                 edition: read.editions.people,
+                sessions_ended: read.editions.sessions_ended,
                 users: read.users.as_slice().into(),
             }),
         })
@@ -141,9 +149,16 @@ impl FactsMemo {
         let tunnel_user = self.tunnel_user.as_ref().map(identity);
         let login =
             self.login.as_ref().map(|login| (login.users.iter().map(identity).collect::<Vec<_>>(), login.edition));
-        let people = (tunnel_user, login, &self.certificate);
+        let people = (tunnel_user, login, &self.certificate, &self.sni);
         let facts = (self.client, self.own_addresses, self.minute, self.lists, people, &self.fields);
-        hasher.hash_one((connection, facts, verdict, self.not_manager, self.plain_path, self.no_query))
+        hasher.hash_one((
+            connection,
+            facts,
+            verdict,
+            (self.not_manager, self.not_login),
+            self.plain_path,
+            self.no_query,
+        ))
     }
 
     /// Whether the same rules of the table hold for this path, as far as that is remembered.
@@ -175,6 +190,7 @@ impl FactsMemo {
             && Arc::ptr_eq(&self.listener, &peer.listener)
             && self.scheme == peer.scheme
             && self.certificate == peer.certificate
+            && self.sni.as_ref().is_none_or(|sni| *sni == peer.sni)
             && self.client.is_none_or(|client| client == peer.address.ip())
             && self.own_addresses.is_none_or(|edition| edition == env.common.own_addresses.edition())
             && self.lists.is_none_or(|edition| edition == env.common.lists.live().edition())
@@ -190,6 +206,7 @@ impl FactsMemo {
     fn covers_path(&self, path: &str) -> bool {
         path.starts_with('/')
             && !(self.not_manager && path.starts_with(manager::PREFIX))
+            && !(self.not_login && path.starts_with(LOGIN_PATHS))
             && (!self.plain_path || reading::is_plain(path))
             && !(self.no_query && path.contains('?'))
     }
@@ -357,7 +374,10 @@ impl RefusalMemo {
 
 impl LoginMemo {
     fn holds(&self, env: &Env) -> bool {
-        self.edition == env.common.people.edition() && clock::instant() < self.until
+        let people = &env.common.people;
+        self.edition == people.edition()
+            && self.sessions_ended == people.sessions_ended()
+            && clock::instant() < self.until
     }
 }
 

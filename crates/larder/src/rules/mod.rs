@@ -13,6 +13,7 @@ mod handing_out;
 mod hooked;
 mod judge;
 mod login_found;
+mod login_page;
 mod memo;
 mod mirror;
 mod need;
@@ -36,6 +37,7 @@ pub use facts::{FactsRead, PeopleScene, Scene};
 pub use handing_out::{leads_to, store_rules};
 pub use hooked::{denied as denied_by_hook, may_go_on, page as page_of_hook};
 pub use judge::{TunnelFor, Verdict};
+pub use login_page::{FORM_BYTES_MAX, LoginForm, unreadable_form};
 pub use memo::{JudgeMemo, NotRemembered, RefusalMemo};
 pub use mirror::{Mirrored, REGISTRY, goes_to_origin};
 pub use need::{FoundFacts, Need};
@@ -106,6 +108,7 @@ fn judge_with(env: &Env, peer: &PeerFacts, request: &RequestHead, found: &FoundF
         settings: env.edition(),
         own_addresses: env.own_addresses_edition(),
         people: env.common.people.edition(),
+        sessions_ended: env.common.people.sessions_ended(),
         lists: env.lists_edition(),
     };
     let listener = &peer.listener;
@@ -120,6 +123,7 @@ fn judge_with(env: &Env, peer: &PeerFacts, request: &RequestHead, found: &FoundF
         inside: peer.inside.as_deref(),
         client: peer.address.ip(),
         certificate: peer.certificate.as_deref(),
+        sni: peer.sni.as_deref(),
         asks_for_other_certificates: listener.asks_for_other_certificates(),
         scheme: peer.scheme,
         via_name: &env.common.via_name,

@@ -1,6 +1,8 @@
 //! The error pages of the rules.
 
+use super::facts::Asks;
 use crate::page::Page;
+use crate::people::{LoginRefusal, LoginState};
 use crate::reach;
 use larder_wire::FaultKind;
 
@@ -60,6 +62,38 @@ pub(super) fn other_certificates() -> Page {
 
 pub(super) fn denied(word: &'static str, what: &str) -> Page {
     Page::new(403, word, what, "Ask the administrator of this cache; the settings are in [access].")
+}
+
+/// The page for a client that a login does not let in.
+pub(super) fn refusal_page(login: &LoginState, refusal: &LoginRefusal, asks: Asks) -> Page {
+    match refusal {
+        LoginRefusal::Limited(wait) => {
+            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+            let what = "Too many wrong passwords came from this address.";
+            let page = Page::new(429, "login-limited", what, "Wait a moment, and try again.");
+            return page.with("Retry-After", seconds.max(1).to_string());
+        }
+        LoginRefusal::Trouble(word) => {
+            let what = "Whether the login is right can't be found out now.";
+            let remedy = "Try again in a moment; the log of this cache says more to its administrator.";
+            return Page::new(503, word, what, remedy).with("Retry-After", "5");
+        }
+        LoginRefusal::PassedOn => {
+            let what = "This login is bound to a connection, and the connection is that of another proxy, which may share it among users.";
+            return Page::new(403, "login-passed-on", what, "Ask this cache without a proxy before it.");
+        }
+        LoginRefusal::Missing | LoginRefusal::Wrong | LoginRefusal::Stale | LoginRefusal::Continues(_) => {}
+    }
+    let (status, field) = match asks {
+        Asks::Proxy => (407, "Proxy-Authenticate"),
+        Asks::Server => (401, "WWW-Authenticate"),
+    };
+    let (word, what) = match refusal {
+        LoginRefusal::Wrong => ("login-wrong", "The user or the password is wrong."),
+        _ => ("login", "A login is needed here."),
+    };
+    let page = Page::new(status, word, what, "Log in; the administrator of this cache knows the users.");
+    login.challenges(refusal).into_iter().fold(page, |page, challenge| page.with(field, challenge))
 }
 
 /// The page for a message that is malformed or exceeds a limit.

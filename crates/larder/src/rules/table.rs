@@ -656,7 +656,7 @@ impl larder_rules::Facts for Subject<'_, '_> {
     }
 
     fn sni(&self) -> Option<&str> {
-        None
+        self.facts.sni().map(Host::as_str)
     }
 
     fn each_certificate_name(&self, each: &mut dyn FnMut(&str)) {
@@ -715,10 +715,8 @@ impl larder_rules::Facts for Subject<'_, '_> {
         }
     }
 
-    // Countries dock here; a configuration has no such matcher until then.
-
     fn country(&self) -> Option<[u8; 2]> {
-        None
+        self.facts.country()
     }
 
     fn user(&self) -> Result<Option<&str>, Stop> {

@@ -1,9 +1,9 @@
 //! Connections through parents, with their permits, and the origin itself behind them.
 
-use super::call::CallEvent;
+use super::call::{Call, CallEvent};
 use super::connect;
 use super::fault::{UpstreamFault, UpstreamFaultKind};
-use super::h1::Connection;
+use super::h1::{self, Connection};
 use super::idle::ConnectionChoice;
 use super::parents::{self, FarEnd, NoParent, Parents};
 use super::permits::{Grant, Permit};
@@ -13,9 +13,11 @@ use crate::reach::Reach;
 use crate::record::{ParentOrder, TakenWay, WayNote};
 use crate::wire::Wire;
 use larder_rules::rule::Priority;
-use larder_wire::{Host, Url};
+use larder_wire::{Host, ResponseHead, Url};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 impl Upstreams {
@@ -79,6 +81,38 @@ impl Upstreams {
         }
     }
 
+    /// Sends a request to a parent that reads it, and waits for the final head. The origin may take its time; where the parent itself hangs,
+    /// a request that may be repeated is given up and goes another way.
+    pub(super) async fn ask_parent(
+        &self,
+        connection: Connection,
+        call: &mut Call<'_>,
+    ) -> Result<(ResponseHead, Connection), UpstreamFault> {
+        let (Some(parent), Reach::Asked { own, .. }) = (connection.parent().map(Arc::clone), call.reach) else {
+            return h1::ask(connection, call).await;
+        };
+        let (own, healths) = (Rc::clone(own), &self.shared.settings.memory.parents);
+        let is_repeatable = call.method.is_idempotent() && call.body.is_none();
+        let began = Instant::now();
+        let mut patience = self.shared.settings.connect_timeout;
+        let mut asked = pin!(h1::ask(connection, call));
+        let answered = loop {
+            match timeout(patience, &mut asked).await {
+                Ok(answered) => break answered,
+                Err(_) if is_repeatable && healths.has_hung_since(&parent, began) => {
+                    return Err(parents::hung(&parent));
+                }
+                Err(_) => parents::suspect(&self.shared, &parent, &own),
+            }
+            patience = LOOK_EVERY;
+        };
+        // A refusal is an answer too.
+        if !answered.as_ref().is_err_and(|fault| fault.kind != UpstreamFaultKind::Parent) {
+            healths.answered(&parent);
+        }
+        answered
+    }
+
     /// A tunnel to a host through one of these parents, as [`Upstreams::tunnel`] gives one directly.
     pub(super) async fn tunnel_by_parents(
         &self,
@@ -108,6 +142,9 @@ impl Upstreams {
         }
     }
 }
+
+/// How often a request that waits for a parent looks whether that one hangs.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 fn direct_too_slow(host: &Host) -> UpstreamFault {
     let detail = format!("no parent led to {host}, and no connection to it came about in the time that was left");

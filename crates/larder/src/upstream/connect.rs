@@ -65,7 +65,7 @@ pub(super) async fn open(
                 })?;
                 let session = handshake(tls, wire, origin.tls_name.as_ref().unwrap_or(&origin.host)).await;
                 attempt.answered();
-                Wire::TlsClient(Box::new(session?))
+                session?
             }
         };
         Ok(Opened { wire, peer })
@@ -137,15 +137,22 @@ fn gateway(_: Wire, host: &Host) -> Result<Wire, UpstreamFault> {
     ))
 }
 
-pub(super) async fn handshake(
-    tls: &TlsConnector,
-    wire: Wire,
-    host: &Host,
-) -> Result<tokio_rustls::client::TlsStream<TcpStream>, UpstreamFault> {
+/// TLS with this host, on a connection that leads to it; it may lead there inside TLS.
+pub(super) async fn handshake(tls: &TlsConnector, wire: Wire, host: &Host) -> Result<Wire, UpstreamFault> {
     let name = server_name(host)
         .ok_or_else(|| UpstreamFault::tls(&io::Error::other("no certificate can be for such a name"), host.as_str()))?;
     let of_tls = |error| UpstreamFault::tls(&error, host.as_str());
-    tls.connect(name, wire.into_tcp().map_err(of_tls)?).await.map_err(of_tls)
+    match wire {
+        // Boxed, as all that is large and rare here.
+        Wire::TlsClient(stream) => {
+            let session = Box::pin(tls.connect(name, *stream)).await.map_err(of_tls)?;
+            Ok(Wire::TlsWithin(Box::new(session)))
+        }
+        wire => {
+            let session = tls.connect(name, wire.into_tcp().map_err(of_tls)?).await.map_err(of_tls)?;
+            Ok(Wire::TlsClient(Box::new(session)))
+        }
+    }
 }
 
 /// The name for SNI and for the certificate: never with a final dot (RFC 6066 section 3).

@@ -136,8 +136,9 @@ impl Upstreams {
     async fn ask_on(&self, connection: h1::Connection, call: &mut Call<'_>) -> Result<OriginResponse, UpstreamFault> {
         let is_reused = connection.is_reused();
         let (head, connection) = match connection.turn() {
-            None => h1::ask(connection, call).await?,
             // Boxed, as all that is large and rare here.
+            None if connection.parent().is_some() => Box::pin(self.ask_parent(connection, call)).await?,
+            None => h1::ask(connection, call).await?,
             Some(turn) => match Box::pin(ask_in_turn(connection, call, turn)).await? {
                 Some(answered) => answered,
                 None => return Box::pin(self.attempt(call, ConnectionChoice::IdleAllowed)).await,

@@ -105,8 +105,8 @@ impl NeighbourHealths {
     }
 }
 
-/// The parents to which connections were made, of all workers. Only what a parent does before it hears of a request's host counts: an origin
-/// that does not answer, or a host that a parent refuses, must not make it look dead to others.
+/// The parents to which connections were made, of all workers. Only what a parent does before it hears of a request's host counts, and whether
+/// it answers a question about itself: an origin that does not answer, or a host that a parent refuses, must not make it look dead to others.
 #[derive(Debug, Default)]
 pub struct ParentHealths {
     states: Mutex<HashMap<String, ParentState>>,
@@ -117,6 +117,10 @@ struct ParentState {
     url: Url,
     health: Health,
     counts: ParentCounts,
+    /// It was asked about itself at this moment, because it was silent.
+    probed_at: Option<Instant>,
+    /// It did not answer such a question, which was asked then, nor anything since.
+    hangs_since: Option<Instant>,
 }
 
 /// Counts of the connections to one parent, since the start.
@@ -149,8 +153,13 @@ impl ParentHealths {
         if states.len() >= REMEMBERED_MAX && !states.contains_key(&parent.name) {
             states.clear();
         }
-        let new =
-            || ParentState { url: parent.url.clone(), health: Health::default(), counts: ParentCounts::default() };
+        let new = || ParentState {
+            url: parent.url.clone(),
+            health: Health::default(),
+            counts: ParentCounts::default(),
+            probed_at: None,
+            hangs_since: None,
+        };
         let state = states.entry(parent.name.clone()).or_insert_with(new);
         if state.url != parent.url {
             // Another proxy has its name since a reload.
@@ -161,24 +170,74 @@ impl ParentHealths {
 
     /// Whether a parent is left alone now.
     pub(super) fn rests(&self, parent: &Parent, now: Instant) -> bool {
-        self.with(parent, |state| state.health.asked_after.is_some_and(|after| now < after))
+        self.with(parent, |state| {
+            state.hangs_since.is_some() || state.health.asked_after.is_some_and(|after| now < after)
+        })
     }
 
-    /// Whether a connection to it may be tried; the first one after its pause is a probe, and the next ones wait for another pause.
+    /// Whether a connection to it may be tried; the first one after its pause is a probe, and the next ones wait for another pause. One that
+    /// hangs is asked about itself, and no request waits for it.
     pub(super) fn may_try(&self, parent: &Parent, now: Instant) -> bool {
         self.with(parent, |state| {
-            let may = state.health.may_ask(now).is_some();
+            let may = state.hangs_since.is_none() && state.health.may_ask(now).is_some();
             state.counts.left_out += u64::from(!may);
             may
         })
     }
 
-    /// It accepted a connection.
+    /// It accepted a connection, which says nothing of one that hangs.
     pub(super) fn accepted(&self, parent: &Parent) {
-        let turn = self.with(parent, |state| state.health.turn(|health| *health = Health::default()));
+        self.well(parent, |_| {});
+    }
+
+    /// Nothing stands against it but that it hangs, where it does; said where it was left out.
+    fn well(&self, parent: &Parent, change: impl FnOnce(&mut ParentState)) {
+        let turn = self.with(parent, |state| {
+            change(state);
+            state.hangs_since.is_none().then(|| state.health.turn(|health| *health = Health::default()))?
+        });
         if turn == Some(Turn::Back) {
-            tracing::warn!("the parent {} accepts connections again, and is asked", parent.name);
+            tracing::warn!("the parent {} is there again, and is asked", parent.name);
         }
+    }
+
+    /// It answered: a request, or a question about itself.
+    pub(super) fn answered(&self, parent: &Parent) {
+        self.well(parent, |state| state.hangs_since = None);
+    }
+
+    /// Whether somebody may ask it about itself now, because it is silent.
+    pub(super) fn begins_probe(&self, parent: &Parent, now: Instant) -> bool {
+        self.with(parent, |state| {
+            let may = state.probed_at.is_none_or(|at| now >= at + PAUSE.0);
+            state.probed_at = if may { Some(now) } else { state.probed_at };
+            may
+        })
+    }
+
+    /// It did not answer a question about itself that was asked at the first of these moments.
+    pub(super) fn hangs(&self, parent: &Parent, (asked, now): (Instant, Instant)) {
+        let turn = self.with(parent, |state| {
+            state.counts.failed += 1;
+            state.hangs_since = Some(asked);
+            state.health.turn(|health| {
+                health.silent = health.silent.saturating_add(1).max(AWAY_MAX);
+                health.asked_after = Some(now + PAUSE.0);
+            })
+        });
+        if turn == Some(Turn::LeftOut) {
+            tracing::warn!("the parent {} accepts connections and answers nothing: it is left out until it does", parent.name);
+        }
+    }
+
+    /// Whether it hangs, as far as is known.
+    pub(super) fn is_hanging(&self, parent: &Parent) -> bool {
+        self.with(parent, |state| state.hangs_since.is_some())
+    }
+
+    /// Whether it did not answer such a question that was asked after this moment.
+    pub(super) fn has_hung_since(&self, parent: &Parent, moment: Instant) -> bool {
+        self.with(parent, |state| state.hangs_since.is_some_and(|asked| asked >= moment))
     }
 
     /// It led to the origin.
@@ -210,7 +269,7 @@ impl ParentHealths {
         self.with(parent, |state| ParentReport {
             counts: state.counts,
             failures_in_a_row: state.health.silent,
-            rests_for: state.health.asked_after.and_then(|after| after.checked_duration_since(now)),
+            rests_for: state.health.asked_after.and_then(|after| after.checked_duration_since(now)).or(hanging(state)),
         })
     }
 }
@@ -220,6 +279,11 @@ impl ParentHealths {
 enum Turn {
     LeftOut,
     Back,
+}
+
+/// One that hangs is left out until it answers.
+fn hanging(state: &ParentState) -> Option<Duration> {
+    state.hangs_since.map(|_| Duration::ZERO)
 }
 
 impl Health {
@@ -368,6 +432,24 @@ mod tests {
         healths.accepted(&moved);
         let report = healths.report(&moved, now);
         assert_eq!((report.rests_for, report.failures_in_a_row, report.counts.failed), (None, 0, 3));
+    }
+
+    #[test]
+    fn a_parent_that_accepts_and_hangs_rests_until_it_answers() {
+        let (healths, parent, now) = (ParentHealths::default(), Parent::default(), Instant::now());
+        assert!(healths.begins_probe(&parent, now) && !healths.begins_probe(&parent, now + PAUSE.0 - MS));
+        healths.accepted(&parent);
+        assert!(healths.may_try(&parent, now));
+        healths.hangs(&parent, (now, now + MS));
+        assert!(healths.has_hung_since(&parent, now) && !healths.has_hung_since(&parent, now + MS));
+        // That it accepts says nothing; it is asked about itself now and then, and left out until it answers.
+        healths.accepted(&parent);
+        let later = now + PAUSE.0 * 3;
+        assert!(healths.rests(&parent, later) && healths.is_hanging(&parent) && healths.begins_probe(&parent, later));
+        assert!(!healths.may_try(&parent, later) && healths.report(&parent, later).rests_for.is_some());
+        healths.answered(&parent);
+        assert!(healths.may_try(&parent, later) && !healths.has_hung_since(&parent, now));
+        assert_eq!(healths.report(&parent, later).rests_for, None);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! The way through parents: proxies that are asked in the origin's place, one after the other until one leads there. A URL of http is sent in
 //! absolute form (RFC 9112 section 3.2.2); for https, and for tunnels, the parent is asked for a tunnel by CONNECT (RFC 9110 section 9.3.6), and TLS
-//! to the origin is spoken inside. A parent that speaks SOCKS (RFC 1928) leads to the origin for every scheme, and reads nothing.
+//! to the origin is spoken inside. A parent that speaks SOCKS (RFC 1928) leads to the origin for every scheme, and reads nothing. A parent that is
+//! silent may wait for an origin that is: whether it is the parent that hangs, a question of Larder's own to it says.
 
 use super::connect;
-use super::fault::{UpstreamFault, UpstreamFaultKind};
+use super::fault::{Retry, UpstreamFault, UpstreamFaultKind};
 use super::{Origin, ParentHealths, Shared};
 use crate::config::next_hop::{HopsOrder, NextHop};
 use crate::config::parent::{Parent, ParentProtocol};
@@ -54,7 +55,10 @@ impl Parents {
         let all = || self.parents.iter().map(|(_, parent)| parent);
         let first = || all().find(|parent| !healths.rests(parent, now)).or_else(|| all().next());
         match self.order {
-            HopsOrder::Listed => all().map(Arc::clone).collect(),
+            HopsOrder::Listed => {
+                let well: Rc<[_]> = all().filter(|parent| !healths.rests(parent, now)).map(Arc::clone).collect();
+                if well.is_empty() { all().map(Arc::clone).collect() } else { well }
+            }
             _ => first().map(Arc::clone).into_iter().collect(),
         }
     }
@@ -102,7 +106,7 @@ enum Trouble {
 /// Connects to the far end through the first parent that leads there. All of them together, and the origin itself behind them, have
 /// `connect_timeout`: each one an equal part of what is left.
 pub(super) async fn open(
-    shared: &Shared,
+    shared: &Rc<Shared>,
     to: FarEnd<'_>,
     parents: &Parents,
     note: &mut WayNote,
@@ -114,6 +118,9 @@ pub(super) async fn open(
     for (at, each) in parents.parents.iter().enumerate() {
         let now = Instant::now();
         if !healths.may_try(&each.1, now) {
+            if healths.is_hanging(&each.1) {
+                suspect(shared, &each.1, &parents.own);
+            }
             note.left_out(&each.1);
             left_out.push(each);
             continue;
@@ -162,23 +169,29 @@ fn taken(through: Through, order: ParentOrder, note: &mut WayNote) -> Through {
 
 /// One parent is tried for this time.
 async fn attempt(
-    shared: &Shared,
+    shared: &Rc<Shared>,
     to: &FarEnd<'_>,
     (parents, (place, parent)): (&Parents, &(u8, Arc<Parent>)),
     time: Duration,
     note: &mut WayNote,
 ) -> Result<Through, Trouble> {
     let healths = &shared.settings.memory.parents;
-    let is_there = Cell::new(false);
+    let (is_there, is_heard) = (Cell::new(false), Cell::new(false));
     let opening = async {
         let wire = dial(shared, parent, &parents.own, time).await?;
         healths.accepted(parent);
         is_there.set(true);
-        let (wire, reads_requests) = lead(shared, (wire, parent), to).await?;
+        let (wire, reads_requests) = lead(shared, (wire, parent), to, &is_heard).await?;
         let parent = ThroughParent { parent: Arc::clone(parent), reads_requests };
         Ok(Through { wire, number: place.saturating_add(1), parent })
     };
-    let result = timeout(time, opening).await.unwrap_or_else(|_| Err(Trouble::Next(too_slow(parent, time))));
+    let result = timeout(time, opening).await;
+    match is_heard.get() {
+        true => healths.answered(parent),
+        false if is_there.get() && result.is_err() => suspect(shared, parent, &parents.own),
+        false => {}
+    }
+    let result = result.unwrap_or_else(|_| Err(Trouble::Next(too_slow(parent, time))));
     match &result {
         Ok(_) => healths.opened(parent),
         Err(Trouble::Next(fault) | Trouble::Final(fault)) => {
@@ -214,7 +227,7 @@ fn away(parent: &Parent, fault: UpstreamFault) -> UpstreamFault {
 async fn dial(shared: &Shared, parent: &Parent, own: &Rc<Held<OwnAddresses>>, time: Duration) -> Result<Wire, Trouble> {
     let reach = Reach::NotHere(Rc::clone(own));
     let to = (&parent.url.host, parent.url.port);
-    connect::open_plain(&shared.dns, &shared.settings, to, &reach, time).await.map_err(|trouble| {
+    let opened = connect::open_plain(&shared.dns, &shared.settings, to, &reach, time).await.map_err(|trouble| {
         Trouble::Next(match trouble.kind {
             UpstreamFaultKind::OutOfReach => {
                 let detail = format!("the parent {} is this Larder itself", parent.name);
@@ -222,36 +235,98 @@ async fn dial(shared: &Shared, parent: &Parent, own: &Rc<Held<OwnAddresses>>, ti
             }
             _ => UpstreamFault { detail: format!("parent {}: {}", parent.name, trouble.detail), ..trouble },
         })
-    })
+    });
+    match parent.protocol {
+        ParentProtocol::Http | ParentProtocol::Socks5 => opened,
+        // A certificate that is wrong is the parent's, and no word of the origin's.
+        ParentProtocol::Https => connect::handshake(&shared.tls, opened?, &parent.url.host).await.map_err(|trouble| {
+            let detail = format!("parent {}: {}", parent.name, trouble.detail);
+            Trouble::Next(UpstreamFault::new(UpstreamFaultKind::Parent, detail).after_contact())
+        }),
+    }
+}
+
+/// Asks a parent that is silent for something of its own, beside the requests, unless somebody does or has done so a moment ago. One that does
+/// not answer that either is left out.
+pub(super) fn suspect(shared: &Rc<Shared>, parent: &Arc<Parent>, own: &Rc<Held<OwnAddresses>>) {
+    let began = Instant::now();
+    if !shared.settings.memory.parents.begins_probe(parent, began) {
+        return;
+    }
+    let (shared, parent, own) = (Rc::clone(shared), Arc::clone(parent), Rc::clone(own));
+    tokio::task::spawn_local(async move {
+        let healths = &shared.settings.memory.parents;
+        match is_heard(&shared, &parent, &own).await {
+            true => healths.answered(&parent),
+            false => {
+                tracing::warn!(
+                    parent = parent.name,
+                    "a parent accepts connections and is silent: it is left out for a while"
+                );
+                healths.hangs(&parent, (began, Instant::now()));
+            }
+        }
+    });
+}
+
+/// Whether a parent answers anything: to a question that no origin is asked for (RFC 9110 section 7.6.2). An end without a byte is a sign of
+/// life, too.
+async fn is_heard(shared: &Shared, parent: &Parent, own: &Rc<Held<OwnAddresses>>) -> bool {
+    let time = shared.settings.connect_timeout.min(PROBE_WITHIN);
+    let asked = async {
+        let mut wire = dial(shared, parent, own, time).await.ok()?;
+        wire.write_all(&probe(parent)).await.ok()?;
+        wire.flush().await.ok()?;
+        wire.read(&mut [0]).await.ok()
+    };
+    matches!(timeout(time, asked).await, Ok(Some(_)))
+}
+
+/// A parent that is well answers a question about itself within this time.
+const PROBE_WITHIN: Duration = Duration::from_secs(5);
+
+fn probe(parent: &Parent) -> Vec<u8> {
+    if parent.protocol == ParentProtocol::Socks5 {
+        // The methods of a client: no login (RFC 1928 section 3).
+        return vec![5, 1, 0];
+    }
+    let Url { host, port, .. } = &parent.url;
+    let login = login(parent).map(|login| format!("Proxy-Authorization: {login}\r\n")).unwrap_or_default();
+    format!("OPTIONS * HTTP/1.1\r\nHost: {host}:{port}\r\nMax-Forwards: 0\r\n{login}Connection: close\r\n\r\n")
+        .into_bytes()
 }
 
 /// Has a parent lead to the far end; gives whether it reads the requests.
-async fn lead(shared: &Shared, (wire, parent): (Wire, &Parent), to: &FarEnd<'_>) -> Result<(Wire, bool), Trouble> {
+async fn lead(
+    shared: &Shared,
+    (wire, parent): (Wire, &Parent),
+    to: &FarEnd<'_>,
+    is_heard: &Cell<bool>,
+) -> Result<(Wire, bool), Trouble> {
     let origin = match to {
         FarEnd::Tunnel(host, port) => {
-            let stream = connect_through(shared, (wire, parent), (host, *port)).await?;
-            return Ok((Wire::Tcp(stream), false));
+            let wire = connect_through(shared, (wire, parent), (host, *port), is_heard).await?;
+            return Ok((wire, false));
         }
         FarEnd::Origin(origin, _) => origin,
     };
     match (origin.scheme, parent.protocol) {
-        (Scheme::Http | Scheme::Ftp, ParentProtocol::Http) => return Ok((wire, true)),
+        (Scheme::Http | Scheme::Ftp, ParentProtocol::Http | ParentProtocol::Https) => return Ok((wire, true)),
         (Scheme::Ftp, ParentProtocol::Socks5) => {
             // Each file has a connection of its own, which servers tell by address.
             return Err(Trouble::Next(refused(parent, "speaks SOCKS, which carries no FTP")));
         }
         _ => {}
     }
-    let stream = connect_through(shared, (wire, parent), (&origin.host, origin.port)).await?;
+    let wire = connect_through(shared, (wire, parent), (&origin.host, origin.port), is_heard).await?;
     if origin.scheme != Scheme::Https {
-        return Ok((Wire::Tcp(stream), false));
+        return Ok((wire, false));
     }
     if let FarEnd::Origin(_, accepted) = to {
         accepted();
     }
     let name = origin.tls_name.as_ref().unwrap_or(&origin.host);
-    let session = connect::handshake(&shared.tls, Wire::Tcp(stream), name).await.map_err(Trouble::Final)?;
-    Ok((Wire::TlsClient(Box::new(session)), false))
+    Ok((connect::handshake(&shared.tls, wire, name).await.map_err(Trouble::Final)?, false))
 }
 
 /// Has a parent connect to a host and port; from then on every byte goes through.
@@ -259,11 +334,14 @@ async fn connect_through(
     shared: &Shared,
     (wire, parent): (Wire, &Parent),
     to: (&Host, u16),
-) -> Result<TcpStream, Trouble> {
-    let stream = wire.into_tcp().map_err(|error| broke_off(parent, &error))?;
+    is_heard: &Cell<bool>,
+) -> Result<Wire, Trouble> {
     match parent.protocol {
-        ParentProtocol::Http => tunnel(shared, stream, parent, to).await,
-        ParentProtocol::Socks5 => by_socks(stream, parent, to).await,
+        ParentProtocol::Http | ParentProtocol::Https => tunnel(shared, (wire, parent), to, is_heard).await,
+        ParentProtocol::Socks5 => {
+            let stream = wire.into_tcp().map_err(|error| broke_off(parent, &error))?;
+            by_socks(stream, parent, to, is_heard).await.map(Wire::Tcp)
+        }
     }
 }
 
@@ -272,7 +350,12 @@ fn broke_off(parent: &Parent, error: &std::io::Error) -> Trouble {
 }
 
 /// Has a parent connect to an origin by SOCKS. Nothing behind its last answer is read.
-async fn by_socks(mut stream: TcpStream, parent: &Parent, to: (&Host, u16)) -> Result<TcpStream, Trouble> {
+async fn by_socks(
+    mut stream: TcpStream,
+    parent: &Parent,
+    to: (&Host, u16),
+    is_heard: &Cell<bool>,
+) -> Result<TcpStream, Trouble> {
     let login = parent.password.as_ref().map(|password| (parent.user.as_str(), password.reveal()));
     let Some(mut client) = socks::Client::new(to, login) else {
         return Err(Trouble::Next(refused(parent, "can't be asked for so long a name")));
@@ -282,6 +365,7 @@ async fn by_socks(mut stream: TcpStream, parent: &Parent, to: (&Host, u16)) -> R
     loop {
         let mut answer = vec![0; client.wanted()];
         stream.read_exact(&mut answer).await.map_err(broken)?;
+        is_heard.set(true);
         match client.take(&answer) {
             Ok(Step::Send(bytes)) => stream.write_all(&bytes).await.map_err(broken)?,
             Ok(Step::Read) => {}
@@ -298,25 +382,27 @@ async fn by_socks(mut stream: TcpStream, parent: &Parent, to: (&Host, u16)) -> R
 /// Has the parent connect to an origin by CONNECT.
 async fn tunnel(
     shared: &Shared,
-    mut stream: TcpStream,
-    parent: &Parent,
+    (mut wire, parent): (Wire, &Parent),
     (host, port): (&Host, u16),
-) -> Result<TcpStream, Trouble> {
+    is_heard: &Cell<bool>,
+) -> Result<Wire, Trouble> {
     let broken = |error: std::io::Error| broke_off(parent, &error);
     let mut head = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n");
     if let Some(login) = login(parent) {
         head.push_str(&format!("Proxy-Authorization: {login}\r\n"));
     }
     head.push_str("\r\n");
-    stream.write_all(head.as_bytes()).await.map_err(broken)?;
+    wire.write_all(head.as_bytes()).await.map_err(broken)?;
+    wire.flush().await.map_err(broken)?;
     let answer = loop {
-        let head = next_head(shared, &mut stream, parent).await.map_err(Trouble::Next)?;
+        let head = next_head(shared, &mut wire, parent).await.map_err(Trouble::Next)?;
+        is_heard.set(true);
         if !head.is_interim() {
             break head;
         }
     };
     match answer.status {
-        200..300 => Ok(stream),
+        200..300 => Ok(wire),
         // The next one would not make up for a login that is missing or wrong: a person has to know.
         407 => Err(Trouble::Final(not_passed_on(parent, &answer))),
         _ => Err(Trouble::Next(not_passed_on(parent, &answer))),
@@ -324,10 +410,10 @@ async fn tunnel(
 }
 
 /// Reads a head and nothing behind it, byte by byte: servers that speak first (SSH, SMTP) have greeted already when it comes.
-async fn next_head(shared: &Shared, stream: &mut TcpStream, parent: &Parent) -> Result<ResponseHead, UpstreamFault> {
+async fn next_head(shared: &Shared, wire: &mut Wire, parent: &Parent) -> Result<ResponseHead, UpstreamFault> {
     let mut read = Vec::new();
     loop {
-        let byte = stream.read_u8().await;
+        let byte = wire.read_u8().await;
         read.push(byte.map_err(|error| refused(parent, &format!("broke off before its answer: {error}")))?);
         if !read.ends_with(b"\n") {
             continue;
@@ -368,6 +454,14 @@ fn not_passed_on(parent: &Parent, head: &ResponseHead) -> UpstreamFault {
 
 fn refused(parent: &Parent, what: &str) -> UpstreamFault {
     UpstreamFault::new(UpstreamFaultKind::Parent, format!("the parent {} {what}", parent.name)).after_contact()
+}
+
+/// A parent that has accepted a request hangs: the request may go another way.
+pub(super) fn hung(parent: &Parent) -> UpstreamFault {
+    let detail =
+        format!("the parent {} accepted the request and is silent, to a question about itself too", parent.name);
+    let fault = UpstreamFault::new(UpstreamFaultKind::ConnectTimeout, detail).after_contact();
+    UpstreamFault { retry: Retry::IfIdempotent, ..fault }
 }
 
 fn too_slow(parent: &Parent, time: Duration) -> UpstreamFault {

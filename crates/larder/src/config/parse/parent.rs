@@ -177,7 +177,7 @@ mod tests {
             (format!("{one}{one}"), "there is a parent a already"),
             (format!("{one}user = \"u\"\n"), "half a login"),
             (format!("{one}user = \"u:v\"\npassword = \"p\"\n"), "u:v"),
-            (one.replace("http:", "https:"), "http://HOST:PORT"),
+            (one.replace("http:", "ftp:"), "http://HOST:PORT"),
             (one.replace("8080", "8080/x"), "http://HOST:PORT"),
             (format!("{}icp_port = 3130\n", one.replace("http:", "socks5:")), "speaks SOCKS and is no cache"),
             (one.replace("http://", "http://u:p@") + "user = \"u\"\npassword = \"p\"\n", "has two logins"),
@@ -211,6 +211,7 @@ mod tests {
         };
         for (url, shown, user, password) in [
             ("http://proxy.example", "http://proxy.example:80", "", ""),
+            ("https://joe:pear@proxy.example", "https://proxy.example:443", "joe", "pear"),
             ("http://proxy.example:80/", "http://proxy.example:80", "", ""),
             ("HTTP://proxy.example:8080", "http://proxy.example:8080", "", ""),
             ("socks5://proxy.example", "socks5://proxy.example:1080", "", ""),
@@ -225,9 +226,9 @@ mod tests {
 
     #[test]
     fn a_wrong_url_is_reported_without_its_login() {
-        let text = "[[parent]]\nname = \"a\"\nurl = \"https://joe:pear@proxy.example\"\n";
+        let text = "[[parent]]\nname = \"a\"\nurl = \"ftp://joe:pear@proxy.example\"\n";
         let report = Loaded::parse("p.toml", text, &[]).map_err(|report| report.to_string()).unwrap_err();
-        assert!(report.contains("https://********@proxy.example") && !report.contains("joe:"), "{report}");
+        assert!(report.contains("ftp://********@proxy.example") && !report.contains("joe:"), "{report}");
     }
 
     /// Which hops a URL has, by `forward` and by rules.

@@ -80,6 +80,18 @@ impl Parser {
                 self.loaded.config.logins.push(Arc::new(login));
                 continue;
             }
+            if login.scheme == LoginScheme::Page {
+                self.check_page(&span, &login);
+                self.loaded.config.logins.push(Arc::new(login));
+                continue;
+            }
+            let unknown = Login::default();
+            let is_of_page = (&login.users, &login.url) != (&unknown.users, &unknown.url)
+                || (login.session, login.idle) != (unknown.session, unknown.idle);
+            if is_of_page {
+                let message = "`users`, `url`, `session` and `idle` are for a login of page".to_owned();
+                self.problem(span.clone(), message, Some("leave them out, or write scheme = \"page\"".to_owned()));
+            }
             let needs_helper = matches!(login.scheme, LoginScheme::Negotiate | LoginScheme::Ntlm);
             if needs_helper && login.helper.is_empty() {
                 let message = format!("a login of {} needs `helper`", login.scheme.as_str());
@@ -118,6 +130,44 @@ impl Parser {
         }
     }
 
+    fn check_page(&mut self, span: &Range<usize>, login: &Login) {
+        if login.users.is_empty() || login.url.is_none() {
+            let hint = "write users = \"NAME\" (a [[login]] of basic) and url = \"https://proxy.example:8443\"";
+            self.problem(span.clone(), "a login of page needs `users` and `url`".to_owned(), Some(hint.to_owned()));
+        }
+        if login.file.is_some() || !login.helper.is_empty() || login.jwks.is_some() || login.groups.is_some() {
+            let message = "the users of a page are those of the login that `users` names".to_owned();
+            let hint = "write `file`, `helper` and `groups` there".to_owned();
+            self.problem(span.clone(), message, Some(hint));
+        }
+    }
+
+    /// Reports a page whose users nobody knows, and finds the pages.
+    fn finish_pages(&mut self) {
+        let is_page = |login: &&Arc<Login>| login.scheme == LoginScheme::Page;
+        let pages: Vec<Arc<Login>> = self.loaded.config.logins.iter().filter(is_page).cloned().collect();
+        for page in &pages {
+            if page.users.is_empty() || self.is_faulty("login", &page.users) {
+                continue;
+            }
+            let found = self.loaded.config.logins.iter().find(|login| login.name == page.users);
+            let label = format!("{}: users", page.place);
+            match found.map(|found| found.scheme) {
+                None => {
+                    let known: Vec<String> = self.loaded.config.logins.iter().map(|known| known.name.clone()).collect();
+                    self.no_such("login", &label, "login", &page.users, &known);
+                }
+                Some(LoginScheme::Basic) => {}
+                Some(other) => {
+                    let message =
+                        format!("{label}: the login {} is one of {}, not of basic", page.users, other.as_str());
+                    self.conflict("login", &message, None);
+                }
+            }
+        }
+        self.loaded.config.login_pages = pages;
+    }
+
     /// Reports settings about certificates of clients that have no effect, or would let nobody in.
     pub(super) fn check_client_certificates(&mut self, span: &Range<usize>, listen: &Listen) {
         let clients = &listen.clients;
@@ -145,12 +195,13 @@ impl Parser {
                 LoginScheme::Digest => Kind::Digest,
                 LoginScheme::Negotiate => Kind::Negotiate,
                 LoginScheme::Ntlm => Kind::Ntlm,
-                LoginScheme::Bearer => continue,
+                LoginScheme::Bearer | LoginScheme::Page => continue,
             };
             if !login.helper.is_empty() {
                 self.check_helper("login", &format!("{}: helper", login.place), &login.helper, kind);
             }
         }
+        self.finish_pages();
         let (access, forward) = (self.loaded.config.access.clone(), self.loaded.config.forward_helpers.clone());
         self.check_gate(
             ("access.login", "access.login"),
@@ -168,6 +219,10 @@ impl Parser {
         }
         let sites: Vec<Site> = self.loaded.config.sites.iter().cloned().collect();
         for site in sites {
+            if self.loaded.config.login_pages.iter().any(|page| page.name == site.login) {
+                let message = format!("{}: login: a login of page is for the forward proxy", site.place);
+                self.conflict("site", &message, Some("name a login of another scheme, or access.login"));
+            }
             let named = |setting: &str| format!("{}: {setting}", site.place);
             self.check_gate(("site", &named("login")), &site.login, ("site", &named("external")), &site.external);
             for (setting, name, kind) in

@@ -138,11 +138,13 @@ impl Parser {
     /// Reports names of lists and logins that there are none of: a rule that never holds must not look as if it protected anything.
     fn check_names(&mut self, (source, span): (usize, &Range<usize>), rule: &Rule) {
         let (mut lists, mut asks_user, mut asks_certificate) = (Vec::new(), false, false);
+        let mut asks_country = false;
         let mut left = vec![&rule.when];
         while let Some(when) = left.pop() {
             lists.extend(when.list.iter().cloned());
             asks_user |= !(when.user.is_empty() && when.group.is_empty());
             asks_certificate |= !when.certificate.is_empty();
+            asks_country |= !when.country.is_empty();
             left.extend(when.not.iter().chain(&when.any));
         }
         let config = &self.loaded.config;
@@ -171,6 +173,10 @@ impl Parser {
         if asks_certificate && config.listens.iter().all(|listen| listen.clients.demand == CertificateDemand::None) {
             let message = "rule.when.certificate: no listener asks clients for certificates".to_owned();
             wrong.push((message, "set client_certificates of a [[listen]]"));
+        }
+        if asks_country && config.access.country_file.is_none() {
+            let message = "rule.when.country: no file says which addresses are in which country".to_owned();
+            wrong.push((message, "set access.country_file to an MMDB file of countries"));
         }
         if asks_user && !has_login {
             wrong.push(("a rule that names users or groups needs a login".to_owned(), remedy));
@@ -510,6 +516,9 @@ do = { set = "X-A: {host}", tag = ["a", "b"], lifetime = "10m", rate = "10/s", r
             ("when = { field = { \"A B\" = \"*\" } }\ndo = { deny = true }", "no name of a field"),
             ("when = { user = \"anna\" }\ndo = { deny = true }", "a rule that names users or groups needs a login"),
             ("when = { certificate = \"ada\" }\ndo = { deny = true }", "no listener asks clients for certificates"),
+            ("when = { country = \"DE\" }\ndo = { deny = true }", "set access.country_file"),
+            ("when = { country = \"Germany\" }\ndo = { deny = true }", "rule.when.country"),
+            ("when = { sni = \"a b\" }\ndo = { deny = true }", "rule.when.sni"),
             ("when = { list = \"ads\" }\ndo = { deny = true }", "there is no list"),
             ("do = { set = \"Host: a\" }", "a field that a rule may change"),
             ("do = { remove = \"Content-Length\" }", "a field that a rule may change"),

@@ -102,6 +102,7 @@ impl Connection {
         let _ = match &*link.wire.borrow() {
             Wire::Tcp(stream) => set(stream),
             Wire::TlsClient(stream) => set(stream.get_ref().0),
+            Wire::TlsWithin(stream) => set(stream.get_ref().0.get_ref().0),
             _ => Ok(()),
         };
     }

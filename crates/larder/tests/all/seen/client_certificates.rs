@@ -43,8 +43,11 @@ impl Papers {
         let (_, foreign) = authority("Clients of another house");
         papers.issue_by(&foreign, ("foreign", 66), |params| named(params, "ada"));
         papers.issue(("server", 1), |params| {
-            params.subject_alt_names =
-                vec![SanType::DnsName("localhost".try_into().unwrap()), SanType::IpAddress([127, 0, 0, 1].into())];
+            params.subject_alt_names = vec![
+                SanType::DnsName("localhost".try_into().unwrap()),
+                SanType::DnsName("other.test".try_into().unwrap()),
+                SanType::IpAddress([127, 0, 0, 1].into()),
+            ];
         });
         papers.issue(("ada", 7), |params| {
             named(params, "ada");
@@ -150,15 +153,24 @@ struct Connected(BufReader<StreamOwned<ClientConnection, TcpStream>>);
 
 impl Connected {
     fn to(address: SocketAddr, config: &Arc<ClientConfig>) -> Connected {
+        Connected::asking_for("localhost", address, config)
+    }
+
+    /// With a host name as SNI; an address is not sent (RFC 6066 section 3).
+    fn asking_for(name: &'static str, address: SocketAddr, config: &Arc<ClientConfig>) -> Connected {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(stand::WITHIN)).unwrap();
-        let name = ServerName::try_from("localhost").unwrap();
+        let name = ServerName::try_from(name).unwrap();
         Connected(BufReader::new(StreamOwned::new(ClientConnection::new(Arc::clone(config), name).unwrap(), stream)))
     }
 
     /// Status and body.
     fn get(&mut self, path: &str) -> (String, String) {
-        write!(self.0.get_mut(), "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        self.get_with(path, "X-Nothing: 1")
+    }
+
+    fn get_with(&mut self, path: &str, fields: &str) -> (String, String) {
+        write!(self.0.get_mut(), "GET {path} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n\r\n").unwrap();
         let (mut head, mut length) = (String::new(), 0);
         while !head.ends_with("\r\n\r\n") {
             assert!(self.0.read_line(&mut head).unwrap() > 0, "{head}");
@@ -419,4 +431,118 @@ fn what_lets_nobody_in_is_named() {
     let error = larder::server::Server::start(stand::config(papers.folder.path(), &text)).err().unwrap();
     let source = std::error::Error::source(&error).unwrap().to_string();
     assert!(source.contains("empty.pem") && source.contains("revocation list"), "{source}");
+}
+
+/// The field `Host` says one thing and the TLS hello another: rules about `sni` see the hello.
+#[test]
+fn rules_see_the_name_for_which_the_clients_tls_asks() {
+    let papers = Papers::new();
+    let site = format!("client_certificates = \"request\"\norigin = \"http://{}\"", stand::origin_that(serve));
+    let opens = "[[listen]]\naddress = \"127.0.0.1:0\"\nintercept = true\n";
+    let rules = "[[rule]]\nwhen = { path = \"/a\", sni = \"*.TEST\" }\ndo = { deny = true, status = 404 }\n\
+                 [[rule]]\nwhen = { path = \"/b\", not = { sni = \"*\" } }\ndo = { deny = true, status = 410 }\n";
+    let text = format!("{}{opens}{rules}", papers.listen(&site));
+    let mut config = stand::config(papers.folder.path(), &text);
+    config.workers = 1;
+    let server = larder::server::Server::start(config).unwrap_or_else(|error| panic!("{error}"));
+    let ada = papers.client("ada", &rustls::version::TLS13);
+    let mut connections = ["localhost", "other.test", "127.0.0.1"]
+        .map(|name| (name, Connected::asking_for(name, server.addresses()[0], &ada)));
+    for _ in 0..4 {
+        for (name, connection) in &mut connections {
+            let wanted = match *name {
+                "localhost" => ["200", "200"],
+                "other.test" => ["404", "200"],
+                _ => ["200", "410"],
+            };
+            assert_eq!([connection.get("/a").0, connection.get("/b").0], wanted, "{name}");
+        }
+    }
+    if stand::program("curl").is_some() {
+        let proxy = format!("http://{}", server.addresses()[1]);
+        let inside = |url: &str| papers.curl("", &["-k", "-x", &proxy, "-o", "/dev/null", "-w", "%{http_code}", url]).1;
+        assert_eq!(inside("https://inner.test/a"), "404", "the hello inside an opened tunnel counts");
+        assert_eq!(inside("https://127.0.0.9/b"), "410");
+    }
+    server.stop();
+}
+
+/// Names that a certificate may have and that a reader of them could stumble over; of several names each may hold a rule, and the rules decide
+/// by their own order.
+#[test]
+fn names_are_taken_whole_or_not_at_all() {
+    let papers = Papers::new();
+    let long = "a".repeat(600);
+    papers.issue(("nul", 21), |params| named(params, "ada@office.example\0.evil.test"));
+    papers.issue(("long", 22), |params| named(params, &format!("{long}@office.example")));
+    papers.issue(("umlaut", 23), |params| named(params, "ädä@büro.example"));
+    papers.issue(("two", 24), |params| {
+        params.subject_alt_names = vec![
+            SanType::DnsName("second.rule.example".try_into().unwrap()),
+            SanType::DnsName("FIRST.rule.example".try_into().unwrap()),
+        ];
+    });
+    papers.issue(("line", 25), |params| named(params, "ada\r\nX-Admin: yes"));
+    let more = format!(
+        "client_certificates = \"require\"\ncertificate_user = \"cn\"\norigin = \"http://{}\"",
+        stand::origin_that(serve)
+    );
+    let deny = |name: &str, status: u16| {
+        format!(
+            "[[rule]]\nwhen = {{ certificate = {name:?}, path = \"/x\" }}\ndo = {{ deny = true, status = {status} }}\n"
+        )
+    };
+    let rules = deny("*@office.example", 410) + &deny("first.rule.example", 451) + &deny("second.rule.example", 404);
+    let rules = rules + &deny("*@BÜRO.example", 405) + &deny("*@büro.example", 406);
+    let set = "[[rule]]\nwhen = { path = \"/who\" }\ndo = { set = \"X-User: {user}\", key = [\"{user}\"] }\n";
+    let text = format!("{}{rules}{set}{}", papers.listen(&more), log_of(papers.folder.path()));
+    let server = stand::server(papers.folder.path(), &text);
+    for (certificate, status) in [("nul", "200"), ("long", "200"), ("umlaut", "406"), ("two", "451"), ("line", "200")] {
+        let client = papers.client(certificate, &rustls::version::TLS13);
+        let mut connection = Connected::to(server.addresses()[0], &client);
+        for _ in 0..3 {
+            assert_eq!(connection.get("/x").0, status, "{certificate}");
+        }
+    }
+    // A certificate whose names are all left out is that of nobody, and has a digest in the log.
+    let log = || fs::read_to_string(papers.folder.path().join("access.log")).unwrap_or_default();
+    stand::wait_for("a digest", || log().lines().filter(|line| line.starts_with("sha256:")).count() >= 9);
+    assert!(!log().contains("evil") && !log().contains(&long) && !log().contains("X-Admin"), "{}", log());
+    // No field of the request makes its client somebody else.
+    let ada = papers.client("ada", &rustls::version::TLS13);
+    let mut connection = Connected::to(server.addresses()[0], &ada);
+    for fields in ["Connection: X-User", "X-User: eve", "Connection: X-User\r\nX-User: eve\r\nX-User: bob"] {
+        let (status, body) = connection.get_with("/who", fields);
+        assert!(status == "200" && body.ends_with(" for ada"), "{fields}: {status} {body}");
+    }
+    server.stop();
+}
+
+/// The authority is taken away by a reload: connections, tickets and the certificate end, in both versions of TLS.
+#[test]
+fn with_its_authority_a_certificate_ends_everywhere() {
+    let papers = Papers::new();
+    let (other, _) = authority("Clients of another house");
+    fs::write(papers.path("other.pem"), other).unwrap();
+    let folder = papers.folder.path();
+    let text = |ca: &str| {
+        let more = "client_certificates = \"require\"\norigin = \"http://127.0.0.1:9\"";
+        let listen = papers.listen(more).replace("ca.pem", ca);
+        format!("{}{listen}[[rule]]\ndo = {{ deny = true, status = 410 }}\n", base(folder))
+    };
+    let steered = Steered::start(folder, &text("ca.pem"));
+    let clients = [&rustls::version::TLS13, &rustls::version::TLS12].map(|version| papers.client("ada", version));
+    let mut open = clients.each_ref().map(|client| Connected::to(steered.server.addresses()[0], client));
+    for connection in &mut open {
+        assert_eq!(connection.get("/a").0, "410");
+    }
+    steered.reload(&text("other.pem")).unwrap();
+    for (client, connection) in clients.iter().zip(&mut open) {
+        assert_eq!(connection.get("/a").0, "421");
+        let mut again = Connected::to(steered.server.addresses()[0], client);
+        let refused = write!(again.0.get_mut(), "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").is_err()
+            || again.0.read_line(&mut String::new()).map_or(true, |read| read == 0);
+        assert!(refused, "a ticket or the certificate lets it in");
+    }
+    steered.server.stop();
 }

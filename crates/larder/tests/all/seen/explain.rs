@@ -123,6 +123,7 @@ impl Play {
             config: shared.common.live.value(),
             edition: shared.common.live.edition(),
             sources: shared.sources.lock().clone(),
+            lists: Some(shared.common.lists.live().value()),
         }
     }
 

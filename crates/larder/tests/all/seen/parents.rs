@@ -1,7 +1,10 @@
 //! Requests of the forward proxy that go through a parent: one that the tests play, and a real Squid.
 
 use super::hooks_forward::tls_origin;
+use super::schemes::write_pair;
 use super::stand;
+use larder::config::CertificateFiles;
+use larder::tls::server::Certificates;
 use larder_wire::date::{Stamp, format_date};
 use std::io::{BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -137,6 +140,78 @@ fn what_a_parent_refuses_is_no_answer_of_the_origin() {
     let server = stand::server(tempfile::tempdir().unwrap().path(), &gone);
     let answer = stand::get(server.addresses()[0], "http://far.example/a");
     assert!(answer.starts_with("HTTP/1.1 50") && answer.contains("parent gone"), "{answer}");
+}
+
+/// A parent over TLS: its certificate is verified, its login goes inside, and TLS to an origin within TLS to the parent.
+#[test]
+fn a_parent_is_spoken_to_over_tls() {
+    let (folder, certificates) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let at = |name: &str| {
+        let folder = certificates.path().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        folder
+    };
+    let (far, proxy_folder) = (at("far"), at("proxy"));
+    let (origin, _) = tls_origin(&far, "far.example");
+    let inner = Parent::start(origin, true);
+    let outer = tls_before(&proxy_folder, inner.address);
+    let text = |host: &str, roots: &[&Path]| {
+        let roots: Vec<_> = roots.iter().map(|folder| folder.join("chain.pem")).collect();
+        format!(
+            "[[parent]]\nname = \"office\"\nurl = \"https://{host}:{}\"\nuser = \"joe\"\npassword = \"pear\"\n\
+             [forward]\nparents = [\"office\"]\n[upstream]\nextra_roots = {roots:?}\n\
+             [[listen]]\naddress = \"127.0.0.1:0\"\nmirror = \"all\"\nforward = true\n",
+            outer.port()
+        )
+    };
+    let server = stand::server(folder.path(), &text("localhost", &[&far, &proxy_folder]));
+    let proxy = server.addresses()[0];
+    for round in ["first", "again"] {
+        let answer = stand::get(proxy, &format!("http://far.example/{round}"));
+        assert!(answer.ends_with(&format!("by the parent: http://far.example/{round}")), "{answer}");
+    }
+    let ask = |path: &str| {
+        stand::exchange(proxy, &format!("GET {path} HTTP/1.1\r\nHost: {proxy}\r\nConnection: close\r\n\r\n"))
+    };
+    assert!(ask("/https://far.example/x").ends_with("far.example /x"));
+    let misnamed = ask("/https://near.example/x");
+    assert!(misnamed.starts_with("HTTP/1.1 502") && misnamed.contains("certificate"), "{misnamed}");
+    let closed = stand::exchange(proxy, "CONNECT far.example:443 HTTP/1.1\r\nHost: far.example\r\n\r\n\0");
+    assert!(closed.starts_with("HTTP/1.1 200"), "{closed}");
+    assert!(inner.heads().iter().all(|head| head.contains(LOGIN)), "{:?}", inner.heads());
+    let asked = inner.heads().len();
+    // Nobody gets the login who can't prove to be the parent: by an unknown authority, or by another name.
+    for (host, roots) in [("localhost", &[&*far][..]), ("127.0.0.1", &[&*far, &*proxy_folder][..])] {
+        let server = stand::server(tempfile::tempdir().unwrap().path(), &text(host, roots));
+        let answer = stand::get(server.addresses()[0], "http://far.example/secret");
+        assert!(answer.starts_with("HTTP/1.1 502") && answer.contains("parent office"), "{host}: {answer}");
+    }
+    assert_eq!(inner.heads().len(), asked);
+}
+
+/// TLS for `localhost` before a proxy in clear text.
+fn tls_before(folder: &Path, to: SocketAddr) -> SocketAddr {
+    write_pair(folder, "localhost");
+    let files = CertificateFiles { chain: folder.join("chain.pem"), key: folder.join("key.pem") };
+    let config = Certificates::load(&[files]).unwrap().into_config(None).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            listener.set_nonblocking(true).unwrap();
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            while let Ok((stream, _)) = listener.accept().await {
+                let acceptor = tokio_rustls::TlsAcceptor::from(Arc::clone(&config));
+                tokio::spawn(async move {
+                    let mut outer = acceptor.accept(stream).await.ok()?;
+                    let mut inner = tokio::net::TcpStream::connect(to).await.ok()?;
+                    tokio::io::copy_bidirectional(&mut outer, &mut inner).await.ok()
+                });
+            }
+        });
+    });
+    address
 }
 
 #[test]

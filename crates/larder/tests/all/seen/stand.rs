@@ -4,7 +4,7 @@ use larder::config::{Config, Loaded};
 use larder::server::Server;
 use socket2::{Domain, Socket, Type};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -106,13 +106,37 @@ pub fn exchange(to: SocketAddr, request: &str) -> String {
 }
 
 /// A connection from this address.
-pub fn connect_from(from: [u8; 4], to: SocketAddr) -> TcpStream {
+pub fn connect_from(from: impl Into<IpAddr>, to: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::from((from, 0)).into()).unwrap();
+    socket.bind(&SocketAddr::new(from.into(), 0).into()).unwrap();
     socket.connect(&to.into()).unwrap();
     let stream = TcpStream::from(socket);
     stream.set_read_timeout(Some(WITHIN)).unwrap();
     stream
+}
+
+/// A connection on which requests are sent one after the other, as browsers do: verdicts are remembered for it.
+pub struct Kept(BufReader<TcpStream>);
+
+impl Kept {
+    pub fn to(address: SocketAddr) -> Kept {
+        Kept::from(([127, 0, 0, 1], 0).into(), address)
+    }
+
+    /// From an address of this machine, so that it is another client.
+    pub fn from(source: SocketAddr, address: SocketAddr) -> Kept {
+        Kept(BufReader::new(connect_from(source.ip(), address)))
+    }
+
+    /// Head and body of the answer.
+    pub fn ask(&mut self, request: &str) -> (String, String) {
+        self.0.get_mut().write_all(request.as_bytes()).unwrap();
+        let head = read_head(&mut self.0).unwrap();
+        let length = head.to_lowercase().lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+        let mut body = vec![0; length.unwrap_or(0)];
+        self.0.read_exact(&mut body).unwrap();
+        (head, String::from_utf8_lossy(&body).into_owned())
+    }
 }
 
 /// A GET through the proxy.

@@ -133,6 +133,68 @@ fn direct_is_the_last_way_where_it_is_named() {
     assert_eq!(line, format!("{url} direct HIER_DIRECT/127.1"));
 }
 
+/// A parent that accepts connections and requests, and says nothing: after a question about itself, which it does not answer either, requests
+/// that may be repeated go another way, and it is left out.
+#[test]
+fn a_parent_that_accepts_and_hangs_is_left_out() {
+    let good = Parent::start(stand::origin_that(echo), false);
+    let hangs = TcpListener::bind("127.0.0.1:0").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let text = tables(&[("hangs", hangs.local_addr().unwrap()), ("good", good.address)], PORTS);
+    let more = format!("[timeouts]\nconnect = \"1s\"\n[log]\nto = {log:?}\nformat = \"{{url}} {{way}}\"\n");
+    let server = stand::server(folder.path(), &(text + &more));
+    let (proxy, admin) = (server.addresses()[0], server.admin().unwrap());
+    let answer = stand::get(proxy, "http://far.example/first");
+    assert!(answer.contains("by the parent"), "{answer}");
+    for sample in ["larder_parent_up{parent=\"hangs\"} 0", "larder_parent_up{parent=\"good\"} 1"] {
+        assert!(stand::ask(admin, "/metrics").contains(sample), "{sample}");
+    }
+    // It is not tried now, for requests and for tunnels.
+    assert!(stand::get(proxy, "http://far.example/second").contains("by the parent"));
+    assert!(connect(proxy, "far.example:443").ends_with("\r\n\r\nb"));
+    assert!(stand::ask(admin, "/metrics").contains("{parent=\"hangs\",result=\"left-out\"}"));
+    // A POST is sent to nobody a second time.
+    let alone = stand::server(
+        tempfile::tempdir().unwrap().path(),
+        &(tables(&[("hangs", hangs.local_addr().unwrap())], "")
+            + "[timeouts]\nconnect = \"1s\"\nfirst_byte = \"3s\"\n"),
+    );
+    let post =
+        "POST http://far.example/p HTTP/1.1\r\nHost: far.example\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx";
+    let answer = stand::exchange(alone.addresses()[0], post);
+    assert!(answer.starts_with("HTTP/1.1 504"), "{answer}");
+    let line = logged(&log, "far.example:443");
+    assert_eq!(line, "far.example:443 parent good");
+}
+
+/// An origin takes its time, and the parent that waits for it answers a question about itself: nothing is sent twice, nobody is left out.
+#[test]
+fn a_parent_that_waits_for_a_slow_origin_is_no_parent_that_hangs() {
+    static REQUESTS: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
+    let slow = stand::origin_that(|stream| {
+        let first = stand::read_request(&mut BufReader::new(stream))?;
+        let is_slow = !first.starts_with("OPTIONS");
+        REQUESTS.lock().unwrap().push(first);
+        if is_slow {
+            // Until it was asked about itself, and a while longer than requests look.
+            stand::wait_for("a question", || REQUESTS.lock().unwrap().iter().any(|it| it.starts_with("OPTIONS * ")));
+            std::thread::sleep(std::time::Duration::from_millis(1_200));
+        }
+        (&*stream).write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nslow").ok()
+    });
+    let other = Parent::start(nowhere(), false);
+    let folder = tempfile::tempdir().unwrap();
+    let text = tables(&[("slow", slow), ("other", other.address)], "[timeouts]\nconnect = \"1s\"\n");
+    let server = stand::server(folder.path(), &text);
+    let answer = stand::get(server.addresses()[0], "http://far.example/a");
+    assert!(answer.ends_with("slow"), "{answer}");
+    let requests = REQUESTS.lock().unwrap().clone();
+    assert_eq!(requests.iter().filter(|first| first.starts_with("GET ")).count(), 1, "{requests:?}");
+    assert_eq!(other.heads(), Vec::<String>::new());
+    assert!(stand::ask(server.admin().unwrap(), "/metrics").contains("larder_parent_up{parent=\"slow\"} 1"));
+}
+
 /// A parent that can't be connected to is left out after three failures, and all are used where none is left.
 #[test]
 fn a_parent_that_is_away_is_left_out_and_used_all_the_same_where_all_are_dead() {
@@ -260,7 +322,7 @@ fn a_run_goes_through_the_proxy_of_the_environment() {
         assert!(!said.contains("pear"), "{said}");
     }
     assert_eq!(parent.heads().len(), 3);
-    let (status, out, said) = run("wrong", &[("https_proxy", "https://joe:pear@proxy.example")]);
+    let (status, out, said) = run("wrong", &[("https_proxy", "ftp://joe:pear@proxy.example")]);
     assert!(status != Some(0) && said.contains("https_proxy") && !said.contains("pear"), "{status:?} {out} {said}");
     // A host that the environment excepts is asked itself.
     let origin = stand::origin_that(|stream| {
