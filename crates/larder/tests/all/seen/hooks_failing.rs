@@ -53,6 +53,12 @@ fn stage(policy: &str, python: &str) -> Stage {
     })
 }
 
+/// Waits until a process serves: a machine that is busy may take its time.
+fn ready(stage: &Stage) {
+    let state = &stage.steered.server.shared().nursery.mounts().all()[0];
+    wait_for("a process serves", || state.serves());
+}
+
 fn asked(stage: &Stage, path: &str) -> Value {
     serde_json::from_str(body(&stand::ask(stage.steered.server.admin().unwrap(), path))).unwrap()
 }
@@ -83,9 +89,11 @@ fn each_stage_fails_as_the_guide_says_and_its_hook_is_named() {
             for of in ["request", "page", "found", "fetched", "respond"] {
                 let path = format!("/{of}/{how}");
                 if of == "found" {
+                    ready(&stage);
                     assert_eq!(status(&stage.ask(&path, "")), "200", "nothing is stored yet");
                     lines += 1;
                 }
+                ready(&stage);
                 let answer = stage.ask(&path, "");
                 lines += 1;
                 let goes_on = is_pass || of == "fetched";
@@ -104,6 +112,7 @@ fn each_stage_fails_as_the_guide_says_and_its_hook_is_named() {
                 let says = step["says"].as_str().unwrap();
                 assert!(says.contains(&format!(", {stage_word}: {word}")), "{path}: {says}");
                 if of == "fetched" {
+                    ready(&stage);
                     let again = stage.ask(&path, "");
                     assert!(!again.contains("; hit"), "the answer is not stored: {again}");
                     lines += 1;
@@ -152,6 +161,7 @@ def stamp(req, resp):
 #[test]
 fn calls_and_times_of_each_hook_are_shown_and_each_failure_counts_once() {
     let stage = stage(TIMED, "");
+    ready(&stage);
     for path in ["/slow/a", "/slow/b", "/slow/c", "/other", "/raises", "/returns", "/returns", "/hangs"] {
         stage.ask(path, "");
     }
@@ -242,6 +252,7 @@ def plans(req):
     state("serving-old");
     for round in 0..3 {
         assert_eq!(status(&stage.ask("/p/hangs", "")), "504");
+        ready(&stage);
         assert_eq!(asks_for(&format!("/p/b{round}?utm_a=1&id=1")), format!("/p/b{round}?id=1"), "the old one decides");
         assert_eq!(status(&stage.ask(&format!("/other{round}"), "")), "200");
     }
@@ -265,6 +276,7 @@ fn without_a_process_the_filters_of_the_last_version_count() {
     let policy = "import larder, os\nif os.path.exists('full'): raise MemoryError('no room')\n\
                   @larder.request(path='/p/**')\ndef plans(req):\n    os._exit(3) if req.path == '/p/ends' else None\n";
     let stage = stage(policy, "");
+    ready(&stage);
     assert_eq!(status(&stage.ask("/p/a", "")), "200");
     fs::write(stage.folder.path().join("full"), "").unwrap();
     stage.ask("/p/ends", "");
