@@ -44,7 +44,7 @@ pub struct Reloaded {
     pub changed: Vec<String>,
     /// Settings whose new value waits for a restart.
     pub needs_restart: Vec<String>,
-    /// What came of each application and each list of hooks.
+    /// The outcome for each application and each list of hooks.
     #[serde(default)]
     pub scripts: Vec<ReloadedScript>,
 }
