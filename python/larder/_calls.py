@@ -1,8 +1,10 @@
 """Calls of hooks: frames from Larder, and the frames that reply to them. No socket here.
 
-A frame has a header of 12 bytes, little-endian: u32 length of the payload, u32 id, u16 zero, u8 kind, u8 zero.
-The payload of a call is a `marshal` of a tuple, that of a reply is JSON. What requests of one client have in common, and the
-fields of an answer, stand in it as bytes, which are a `marshal` themselves: they are read once for all calls that have the same.
+A frame has a header of 12 bytes, little-endian: u32 length of the payload, u32 id, u16 times, u8 kind, u8 zero.
+The payload of a call is a `marshal` of a tuple, and has no times. That of a reply begins with so many times as its header says,
+a u64 each: the nanoseconds that the hooks of the call took which ran, in their order. The rest is JSON. What requests of one client
+have in common, and the fields of an answer, stand in a call as bytes, which are a `marshal` themselves: they are read once for all
+calls that have the same.
 """
 
 import marshal
@@ -10,7 +12,7 @@ import struct
 import sys
 from itertools import chain
 from json.encoder import encode_basestring_ascii as quoted
-from time import monotonic
+from time import monotonic, perf_counter_ns
 from types import CoroutineType
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
@@ -21,6 +23,8 @@ from ._views import AmbiguousCookie, FieldList, Pairs, field_list
 
 PAYLOAD_BYTES_MAX = 1 << 20
 HEADER = struct.Struct("<IIHBB")
+_HEADER_WITH_ONE_TIME = struct.Struct("<IIHBBQ")
+TIME_BYTES = 8
 CALL = 1
 UNCHANGED = 2
 CHANGED = 3
@@ -75,11 +79,15 @@ class Calls:
     def reply(self, id: int, payload: bytes) -> bytes:
         """Run the hooks of a call, and return the frame that replies to it."""
         call = _parse(payload)
-        kind, text = self._run(call)
+        times: List[int] = []
+        kind, text = self._run(call, times)
         data = text.encode("ascii")
-        if len(data) > PAYLOAD_BYTES_MAX:
+        many = len(times)
+        if len(data) + many * TIME_BYTES > PAYLOAD_BYTES_MAX:
             kind, data = self._too_long(call, len(data))
-        return HEADER.pack(len(data), id, 0, kind, 0) + data
+        if many == 1:
+            return _HEADER_WITH_ONE_TIME.pack(len(data) + TIME_BYTES, id, 1, kind, 0, times[0]) + data
+        return HEADER.pack(len(data) + many * TIME_BYTES, id, many, kind, 0) + struct.pack(f"<{many}Q", *times) + data
 
     def close(self) -> None:
         """End what `async` hooks left behind."""
@@ -91,7 +99,8 @@ class Calls:
             self._loop.run_until_complete(asyncio.sleep(0))
             self._loop.close()
 
-    def _run(self, call: Tuple[Any, ...]) -> Tuple[int, str]:
+    def _run(self, call: Tuple[Any, ...], times: List[int]) -> Tuple[int, str]:
+        """Run the hooks of a call. Return what they decided, and append how long each of them took to `times`."""
         stage, hooks, name, path, query, facts, status, fields = call[:8]
         try:
             plan = self._plans[stage, hooks]
@@ -121,12 +130,14 @@ class Calls:
             for index, function, file in plan:
                 request._running = index
                 request._file = file
-                value = function(request) if response is None else function(request, response)
-                if value is not None:
-                    if isinstance(value, CoroutineType):
+                begun = perf_counter_ns()
+                try:
+                    value = function(request) if response is None else function(request, response)
+                    if value is not None and isinstance(value, CoroutineType):
                         value = self._finish(value)
-                        if value is None:
-                            continue
+                finally:
+                    times.append(perf_counter_ns() - begun)
+                if value is not None:
                     return CHANGED, self._decided(request, index, value)
             changes = _messages.changes_of(request)
             if changes:
@@ -221,6 +232,7 @@ class Calls:
 
     def _failed(self, call: Tuple[Any, ...], index: int, error: BaseException) -> str:
         hook = self._hooks[index]
+        line = _line_in(hook.file, error)
         if isinstance(error, WrongReturn):
             # The hook has left the stack, so that the traceback does not name it.
             why = error.args[0]
@@ -230,13 +242,23 @@ class Calls:
         text = text.encode("utf-8", "backslashreplace").decode("utf-8")
         if len(text) > _TRACEBACK_LENGTH_MAX:
             text = f"{text[: _TRACEBACK_LENGTH_MAX // 4]}\n…\n{text[-_TRACEBACK_LENGTH_MAX * 3 // 4 :]}"
-        return f'{{"hook":{index},"traceback":{quoted(text)}}}'
+        return f'{{"hook":{index},"line":{line},"traceback":{quoted(text)}}}'
 
     def _too_long(self, call: Tuple[Any, ...], size: int) -> Tuple[int, bytes]:
         error = ValueError(
             f"the decision is of {size} bytes, and at most {PAYLOAD_BYTES_MAX} can be sent: shorten body or fields"
         )
         return FAILED, self._failed(call, call[1][-1], WrongReturn(error)).encode("ascii")
+
+
+def _line_in(file: str, error: BaseException) -> int:
+    """Return the line of a file at which an exception left it; 0 where it did not come through."""
+    line, frame = 0, error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename == file:
+            line = frame.tb_lineno
+        frame = frame.tb_next
+    return line
 
 
 def _loads(data: bytes) -> Any:
@@ -285,6 +307,11 @@ def packed(stage: str, hooks: Tuple[int, ...], facts: Tuple[Any, ...], found: Op
     of_answer = marshal.dumps(response_fields, 2) if status else b""
     call = (stage, hooks, name, path, query, of_request, status, of_answer)
     return marshal.dumps(call if found is None else (*call, found), 2)
+
+
+def text_of_reply(data: bytes) -> bytes:
+    """Return the JSON of a frame that replies, without its header and its times."""
+    return data[HEADER.size + HEADER.unpack_from(data)[2] * TIME_BYTES :]
 
 
 class Frames:

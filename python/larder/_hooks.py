@@ -1,6 +1,7 @@
 """Hooks: loading of their files, and the connections on which Larder calls them."""
 
 import ast
+import importlib.abc
 import importlib.machinery
 import importlib.util
 import json
@@ -14,7 +15,7 @@ import socket
 import sys
 import threading
 from functools import partial
-from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from . import _definitions
 from ._calls import Calls, Frames
@@ -34,6 +35,14 @@ _UNSENT_SECONDS = 1.0
 class _SourceLoader(importlib.machinery.SourceFileLoader):
     """Compiles a file each time: bytecode of a file that was changed twice in a second may be that of before."""
 
+    def __init__(self, fullname: str, path: str, kept: Optional[bytes] = None) -> None:
+        super().__init__(fullname, path)
+        self._kept = kept
+
+    def get_data(self, path: Any) -> bytes:
+        """Return the file as it was kept, or as it is."""
+        return self._kept if self._kept is not None and path == self.path else super().get_data(path)
+
     def get_code(self, fullname: str) -> Any:
         data = self.get_data(self.path)
         code = self.source_to_code(data, self.path)
@@ -42,25 +51,73 @@ class _SourceLoader(importlib.machinery.SourceFileLoader):
         return code
 
 
-def load_files(names: Sequence[str], folder: str) -> Tuple[List[Hook], List[str]]:
+class KeptFiles(importlib.abc.MetaPathFinder):
+    """The files of hooks as an earlier process has loaded them. Modules that it had not loaded are found as ever."""
+
+    def __init__(self, files: Dict[str, bytes]) -> None:
+        self.files = files
+
+    @classmethod
+    def read(cls, folder: Optional[str]) -> "KeptFiles":
+        """Read the files that Larder keeps in a folder. Without a folder there are none."""
+        if folder is None:
+            return cls({})
+        with open(os.path.join(folder, "files.json"), encoding="utf-8") as file:
+            paths = json.load(file)
+        files: Dict[str, bytes] = {}
+        for number, path in enumerate(paths):
+            with open(os.path.join(folder, str(number)), "rb") as kept:
+                files[path] = kept.read()
+        return cls(files)
+
+    def bytes_of(self, path: str) -> bytes:
+        """Return a file as it was kept, or as it is."""
+        if path in self.files:
+            return self.files[path]
+        with open(path, "rb") as file:
+            return file.read()
+
+    def arrange(self) -> None:
+        """Find modules among these files before those on disk."""
+        if self.files:
+            sys.meta_path.insert(sys.meta_path.index(importlib.machinery.PathFinder), self)
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Optional[importlib.machinery.ModuleSpec]:
+        tail = fullname.rpartition(".")[2]
+        for folder in sys.path if path is None else path:
+            base = os.path.join(os.path.abspath(folder), tail)
+            package = os.path.join(base, "__init__.py")
+            for file in (package, f"{base}.py"):
+                if file in self.files:
+                    return importlib.util.spec_from_file_location(
+                        fullname,
+                        file,
+                        loader=_SourceLoader(fullname, file, self.files[file]),
+                        submodule_search_locations=[base] if file == package else None,
+                    )
+        return None
+
+
+def load_files(names: Sequence[str], folder: str, kept: Optional[KeptFiles] = None) -> Tuple[List[Hook], List[str]]:
     """Import the files of hooks, and return the hooks and the paths. Raise `LoadFailed`, with the cause."""
+    files = kept.files if kept is not None else {}
     paths = [os.path.abspath(os.path.join(folder, name.strip())) for name in names]
     for path in paths:
         if paths.count(path) > 1:
             raise LoadFailed(f"{path} is named twice: its hooks would run twice")
     with _definitions.collected() as hooks:
         for number, path in enumerate(paths):
-            _load_file(path, name_of_module(number, path))
+            _load_file(path, name_of_module(number, path), files.get(path))
     _check_hooks(hooks, paths)
     return hooks, paths
 
 
-def _load_file(path: str, module_name: str) -> None:
-    """Import a file of hooks, so that they are registered."""
+def _load_file(path: str, module_name: str, kept: Optional[bytes]) -> None:
+    """Import a file of hooks, as it was kept or as it is, so that they are registered."""
     file = os.path.basename(path)
-    if not os.path.isfile(path):
+    if kept is None and not os.path.isfile(path):
         raise LoadFailed(_missing_file_hint(path))
-    loader = _SourceLoader(module_name, path)
+    loader = _SourceLoader(module_name, path, kept)
     spec = importlib.util.spec_from_loader(module_name, loader, origin=path)
     assert spec is not None
     spec.has_location = True
@@ -106,12 +163,11 @@ def _check_hooks(hooks: List[Hook], paths: List[str]) -> None:
         )
 
 
-def named_routes(paths: Sequence[str]) -> List[Dict[str, Any]]:
+def named_routes(paths: Sequence[str], kept: KeptFiles) -> List[Dict[str, Any]]:
     """Find the routes that hooks name in so many words, `req.route = "b"`, so that Larder can refuse those that do not exist."""
     routes: List[Dict[str, Any]] = []
     for path in paths:
-        with open(path, "rb") as file:
-            tree = ast.parse(file.read(), path)
+        tree = ast.parse(kept.bytes_of(path), path)
         for function in ast.walk(tree):
             if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) and function.args.args:
                 request = function.args.args[0].arg
@@ -284,16 +340,21 @@ class Server:
 
 def serve(listener: socket.socket, control: Control, settings: Settings) -> None:
     """Load the hooks, tell Larder of them, and serve until SIGTERM."""
-    hooks, paths = load_files([name for name in settings.module.split(",") if name], settings.folder)
+    try:
+        kept = KeptFiles.read(settings.kept)
+    except (OSError, ValueError) as error:
+        raise LoadFailed(f"the files of the last version can't be read: {error}") from error
+    kept.arrange()
+    hooks, paths = load_files([name for name in settings.module.split(",") if name], settings.folder, kept)
     server = Server(Calls(hooks, control.report_error), listener)
-    control.send("ready", _ready_message(settings, hooks, paths))
+    control.send("ready", _ready_message(settings, hooks, paths, kept))
     server.run()
 
 
-def _ready_message(settings: Settings, hooks: List[Hook], paths: List[str]) -> Dict[str, Any]:
+def _ready_message(settings: Settings, hooks: List[Hook], paths: List[str], kept: KeptFiles) -> Dict[str, Any]:
     message = ready_message(settings)
     message["hooks"] = [hook.describe() for hook in hooks]
-    message["routes"] = named_routes(paths)
+    message["routes"] = named_routes(paths, kept)
     others = [path for path in message["files"] if path not in paths][: FILES_MAX - len(paths)]
     # The whole line has a limit. The hooks have to be in it; of the files that they import as many as there is room for.
     room = LINE_BYTES_MAX - len(encode_line("ready", {**message, "files": paths}))

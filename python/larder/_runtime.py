@@ -65,6 +65,8 @@ class Settings(NamedTuple):
     """The lines of what is loaded."""
     confinement: _confine.Confinement = _confine.Confinement([], [])
     """What bounds the process."""
+    kept: Optional[str] = None
+    """A folder with the files of hooks as an earlier process has loaded them."""
 
 
 def parse_settings(text: str) -> Settings:
@@ -92,6 +94,7 @@ def parse_settings(text: str) -> Settings:
         network=raw.get("network") is not False,
         children_max=raw.get("children_max"),
         sources=Sources(),
+        kept=raw.get("kept"),
     )
 
 
@@ -467,11 +470,15 @@ def ready_message(settings: Settings) -> Dict[str, Any]:
     }
 
 
-def fail(control: Control, error: LoadFailed) -> NoReturn:
-    """Tell why the application can't be served, and end the process."""
+def fail(control: Control, error: LoadFailed, folder: Optional[str] = None) -> NoReturn:
+    """Tell why the application can't be served, and which files below the folder it consists of, and end the process."""
     cause = error.__cause__
     text = format_error(cause) if cause is not None else ""
-    if not control.send("failed", {"traceback": text, "hint": str(error)}):
+    files = own_files(folder, list(sys.modules)) if folder is not None else []
+    if folder is not None and isinstance(cause, SyntaxError) and cause.filename:
+        # That one is no module.
+        files.append(os.path.abspath(os.path.join(folder, cause.filename)))
+    if not control.send("failed", {"traceback": text, "hint": str(error), "files": files[:FILES_MAX]}):
         print(f"{text}larder: {error}", file=sys.stderr, flush=True)
     # Not by SystemExit: threads that the application started before it failed would keep the process.
     sys.stdout.flush()
@@ -494,7 +501,7 @@ def main() -> None:
     try:
         serve(listener, control, settings)
     except LoadFailed as error:
-        fail(control, error)
+        fail(control, error, settings.folder)
 
 
 def _server_of(interface: str) -> Callable[[socket.socket, Control, Settings], None]:

@@ -206,7 +206,7 @@ def _play(hooks: List[Hook], payload: bytes) -> Dict[str, Any]:
         calls.close()
     if not data:
         raise ValueError(f"Larder could not send this call: {_checks.shortened(payload)}")
-    said: Dict[str, Any] = json.loads(data[_calls.HEADER.size :] or b"{}")
+    said: Dict[str, Any] = json.loads(_calls.text_of_reply(data) or b"{}")
     if errors:
         raise HookFailed(said["traceback"]) from errors[0]
     return said

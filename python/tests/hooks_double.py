@@ -53,11 +53,25 @@ def split(data: bytes) -> List[Reply]:
     """Cut bytes into replies."""
     replies = []
     while data:
-        length, id, zero, kind, zero2 = HEADER.unpack_from(data)
-        assert zero == zero2 == 0 and len(data) >= 12 + length, data
-        replies.append(Reply(id, kind, json.loads(data[12 : 12 + length] or b"{}")))
-        data = data[12 + length :]
+        _, id, _, kind, zero = HEADER.unpack_from(data)
+        assert zero == 0, data
+        replies.append(Reply(id, kind, json.loads(data[12 + 8 * len(times_of(data)) : 12 + length_of(data)] or b"{}")))
+        data = data[12 + length_of(data) :]
     return replies
+
+
+def length_of(data: bytes) -> int:
+    """The length of the payload of a frame that has come in whole."""
+    length: int = HEADER.unpack_from(data)[0]
+    assert len(data) >= 12 + length, data
+    return length
+
+
+def times_of(data: bytes) -> Tuple[int, ...]:
+    """The nanoseconds that the hooks of a call took, as its reply has them."""
+    many = HEADER.unpack_from(data)[2]
+    assert length_of(data) >= 8 * many, data
+    return struct.unpack_from(f"<{many}Q", data, 12)
 
 
 def receive(client: Client) -> Reply:

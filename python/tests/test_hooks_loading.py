@@ -1,11 +1,14 @@
 """Files of hooks: definitions, filters, and what stands in the way of loading."""
 
+import base64
+import json
 import os
 import sys
 import unittest
 from typing import Any, Callable, Dict, List, Tuple
 
 from hooks_double import HooksCase, call, frame, receive
+from larder_double import Worker
 
 import larder
 from larder import _definitions
@@ -280,6 +283,45 @@ class Loading(HooksCase):
         lines = "".join(f"@larder.request(path='/cart/{n}/*')\ndef a_hook_of_usual_name_{n}(req): pass\n" for n in range(256))
         ready = self.ready_message("import larder\n" + lines)
         self.assertEqual(len(ready["hooks"]), 256)
+
+    def test_files_that_are_kept_count_and_not_what_became_of_them(self) -> None:
+        files = {
+            "policy.py": "import larder, words, parts.deep\n@larder.page('/a')\ndef a(req): return words.TEXT + parts.deep.TEXT\n",
+            "words.py": "TEXT = 'good '\n",
+            "parts/__init__.py": "",
+            "parts/deep.py": "from . import near\nTEXT = near.TEXT\n",
+            "parts/near.py": "TEXT = 'version'\n",
+        }
+        os.mkdir(os.path.join(self.folder, "parts"))
+        kept = os.path.join(self.folder, "kept")
+        os.mkdir(kept)
+        paths = [self.write(text, name) for name, text in files.items()]
+        for number, path in enumerate(paths):
+            os.rename(path, os.path.join(kept, str(number)))
+        with open(os.path.join(kept, "files.json"), "w", encoding="utf-8") as file:
+            json.dump(paths, file)
+        # Of these files one is broken, one is another one, and the others are gone.
+        self.write("def broken(:", "policy.py")
+        self.write("TEXT = 'bad '", "words.py")
+        worker = self.start(kept=kept)
+        ready = worker.message()["ready"]
+        self.assertEqual((len(ready["hooks"]), sorted(ready["files"])), (1, sorted(paths)))
+        with worker.connect() as client:
+            client.send(frame(1, call("request", path="/a")))
+            body = base64.b64decode(receive(client).said["respond"]["body"])
+            self.assertEqual(body, b"good version")
+        self.assertIn("can't be read", self.hint_of(self.start(kept=os.path.join(self.folder, "absent"))))
+
+    def test_a_failure_names_the_files_that_were_read(self) -> None:
+        imported = self.write("def broken(:\n", "words.py")
+        self.write("TEXT = ''", "others.py")
+        path = self.write("import larder, others, words\n")
+        message = self.start().message()["failed"]
+        self.assertEqual(set(message["files"]) - {path}, {imported, os.path.join(self.folder, "others.py")})
+
+    def hint_of(self, worker: Worker) -> str:
+        hint: str = worker.message()["failed"]["hint"]
+        return hint
 
     def ready_message(self, text: str) -> Dict[str, Any]:
         self.write(text)

@@ -7,11 +7,11 @@ import pickle
 import unittest
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from hooks_double import HEADER, call, frame
+from hooks_double import call, frame
 
 import larder
 from larder import _definitions
-from larder._calls import Calls, Frames
+from larder._calls import Calls, Frames, text_of_reply
 
 Action = Callable[[larder.Request], Any]
 
@@ -26,7 +26,7 @@ def run(hook: Callable[..., Any], stage: str = "request", **facts: Any) -> Dict[
 
     data, is_sound = Frames(Calls(hooks, report)).feed(frame(1, call(stage, **facts)))
     assert is_sound
-    said: Dict[str, Any] = json.loads(data[HEADER.size :] or b"{}")
+    said: Dict[str, Any] = json.loads(text_of_reply(data) or b"{}")
     for name in ("hook", "line", "origin_by", "path_by", "route_by"):
         said.pop(name, None)
     return said

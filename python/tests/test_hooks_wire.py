@@ -4,7 +4,7 @@ import marshal
 import unittest
 from typing import Any, Dict, List
 
-from hooks_double import HEADER, HooksCase, Reply, call, frame, receive, split
+from hooks_double import HEADER, HooksCase, Reply, call, frame, receive, split, times_of
 
 from larder._calls import PAYLOAD_BYTES_MAX
 
@@ -184,6 +184,33 @@ class Wire(HooksCase):
                     self.assertEqual(receive(client).kind, 3)
                 client.send(frame(1, call("fetched", (2,), status=200, response_fields=(("x-number", str(number)),))))
                 self.assertEqual(receive(client).kind, 3)
+
+    def test_a_reply_says_how_long_each_hook_took_that_ran(self) -> None:
+        worker = self.ready("""
+            import larder, time
+            @larder.request
+            def quick(req):
+                pass
+            @larder.request
+            def slow(req):
+                time.sleep(0.02)
+            @larder.request
+            async def fails(req):
+                time.sleep(0.01)
+                raise ValueError
+            @larder.request
+            def never(req):
+                pass
+        """)
+        with worker.connect() as client:
+            client.send(frame(1, call(hooks=(0,))))
+            head = client.take(12)
+            reply = head + client.take(HEADER.unpack(head)[0])
+            self.assertEqual(len(times_of(reply)), 1)
+            client.send(frame(2, call(hooks=(0, 1, 2, 3))))
+            head = client.take(12)
+            quick, slow, fails = times_of(head + client.take(HEADER.unpack(head)[0]))
+            self.assertTrue(slow >= 20_000_000 > quick and fails >= 10_000_000, (quick, slow, fails))
 
     def test_broken_frames_end_their_connection_alone(self) -> None:
         good = call()

@@ -37,6 +37,7 @@ pub mod helper;
 pub mod hook;
 pub mod icap;
 mod in_memory;
+mod latency;
 mod lines;
 pub mod listen;
 pub mod listener;

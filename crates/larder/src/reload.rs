@@ -10,6 +10,7 @@ use crate::config::{Config, ListSource, Listen, Loaded, Log, LogTo, ValueSource,
 use crate::lists::PreparedLists;
 use crate::log::Sink;
 use crate::people::PreparedLogins;
+use crate::record::Query;
 use crate::run::control::Reloaded;
 use crate::shared::{OpenListener, Shared, StartError, ValueSources, listener};
 use std::net::TcpListener;
@@ -115,10 +116,11 @@ impl Shared {
     fn put_in_force(&self, prepared: Prepared, listeners: &mut Vec<OpenListener>) -> Reloaded {
         let Prepared { config, sources, log, people, lists, new_listeners, reloaded } = prepared;
         self.interception.pass.configure(config.intercept.pass.clone());
+        let query = Query::hidden_if(config.log_hides_query);
         match log {
             NewLog::Same => {}
-            NewLog::Off => self.common.log.change(None),
-            NewLog::Of(log, sink) => self.common.log.change(Some((&log, sink))),
+            NewLog::Off => self.common.log.change(None, query),
+            NewLog::Of(log, sink) => self.common.log.change(Some((&log, sink)), query),
         }
         let mut old: Vec<Option<OpenListener>> = listeners.drain(..).map(Some).collect();
         // The listeners change before the settings: a memo of a judgement by an old listener and the new settings would count as
@@ -201,7 +203,7 @@ enum ListenerChange {
 
 fn new_log(old: &Config, wanted: &Config) -> Result<NewLog, String> {
     match &wanted.log {
-        log if *log == old.log => Ok(NewLog::Same),
+        log if *log == old.log && wanted.log_hides_query == old.log_hides_query => Ok(NewLog::Same),
         None => Ok(NewLog::Off),
         Some(log) => match Sink::open(&log.to) {
             Ok(sink) => Ok(NewLog::Of(log.clone(), sink)),

@@ -11,6 +11,7 @@ use crate::lists::Keeper;
 use crate::log::AccessLog;
 use crate::mount::Mounts;
 use crate::neighbours;
+use crate::record::Query;
 use crate::script::Nursery;
 use crate::shared::{Command, OpenListener, Parts, Reread, Shared, StartError, StoreFolder, ValueSources, listener};
 use crate::tls;
@@ -234,7 +235,8 @@ fn open_log(config: &Config) -> Result<(AccessLog, JoinHandle<()>), StartError> 
         Some(LogTo::File(path) | LogTo::Syslog(path)) => path.clone(),
         _ => PathBuf::from("the log"),
     };
-    AccessLog::open(config.log.as_ref()).map_err(|error| StartError::File(path, error))
+    AccessLog::open(config.log.as_ref(), Query::hidden_if(config.log_hides_query))
+        .map_err(|error| StartError::File(path, error))
 }
 
 /// Unused connections to origins that this server keeps. One with TLS takes about so much memory, others far less.

@@ -8,7 +8,7 @@ use crate::config::{Config, Listen, Loaded, LogTo, Login, LoginScheme, Mount, Py
 use crate::diagnostics;
 use crate::explain::{self, Asking};
 use crate::lists::{self, CountryFile};
-use crate::mount::{MountTrouble, Mounts};
+use crate::mount::MountTrouble;
 use crate::people;
 use crate::rehearse::{self, Side};
 use crate::run::folder::Temporary;
@@ -88,6 +88,10 @@ fn verify(flags: &Flags) -> u8 {
     let mut troubles = troubles(&loaded);
     let (list_troubles, list_notes) = examine_lists(&loaded);
     troubles.extend(list_troubles);
+    // As a process would load them; not, where a fault of the configuration would be told a second time by that.
+    if report.is_none() && troubles.is_empty() {
+        troubles.extend(hook_troubles(&loaded));
+    }
     if let Some(report) = Report::and(report, troubles) {
         diagnostics::say_text(format_args!("{report}"));
         return WRONG;
@@ -114,6 +118,15 @@ fn verify(flags: &Flags) -> u8 {
             many => format!("{many} sites"),
         }
     ))
+}
+
+/// The files of hooks that can't be loaded, each with its place in the file.
+fn hook_troubles(loaded: &Loaded) -> Vec<String> {
+    let Some(hooks) = LoadedHooks::begin(loaded) else { return Vec::new() };
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(hooks.wait()),
+        Err(error) => vec![format!("no runtime: {error}; raise the open file limit")],
+    }
 }
 
 /// The note on a login that the programs of this machine need too: a listener of localhost looks as if it let them through.
@@ -247,7 +260,11 @@ fn ask(flags: &CheckFlags, request: &str, loaded: &Loaded) -> u8 {
     let hooks = LoadedHooks::begin(loaded);
     let explained = runtime.block_on(async {
         let mounts = match &hooks {
-            Some(hooks) => Some(hooks.wait().await),
+            Some(hooks) => {
+                let troubles = hooks.wait().await;
+                troubles.iter().for_each(|trouble| diagnostics::say(format_args!("note: {trouble}")));
+                Some(&**hooks.nursery.mounts())
+            }
             None => None,
         };
         explain::rehearse(&asking, loaded, mounts).await
@@ -293,19 +310,22 @@ impl LoadedHooks {
         Some(LoadedHooks { nursery, _folder: folder })
     }
 
-    /// Waits until they are loaded, and says which can't be.
-    async fn wait(&self) -> &Mounts {
-        let mounts = self.nursery.mounts();
-        for mount in mounts.all() {
-            if let Err(trouble) = mount.ready(LOAD_WAIT).await {
-                let why = match trouble {
-                    MountTrouble::Failed(why) => why,
-                    MountTrouble::Starting | MountTrouble::Busy => "it takes too long".to_owned(),
-                };
-                diagnostics::say(format_args!("note: {} can't be loaded: {why}", mount.mount().application.name));
-            }
+    /// Waits until they are loaded; gives those that can't be, each with the reason.
+    async fn wait(&self) -> Vec<String> {
+        let mut troubles = Vec::new();
+        for state in self.nursery.mounts().all() {
+            let why = match state.ready(LOAD_WAIT).await {
+                Ok(()) => continue,
+                Err(MountTrouble::Failed(why)) => why,
+                Err(MountTrouble::Starting | MountTrouble::Busy) => {
+                    format!("its files are not loaded after {} s", LOAD_WAIT.as_secs())
+                }
+            };
+            let mount = state.mount();
+            let (name, folder) = (&mount.application.name, mount.python.folder.display());
+            troubles.push(format!("{name} can't be loaded: {why} (in {folder})"));
         }
-        mounts
+        troubles
     }
 }
 

@@ -116,17 +116,21 @@ fn next_steps(flags: &ScriptFlags, file: &str, tests: &str) -> String {
     // A string of JSON is one of TOML.
     let folder = serde_json::to_string(&folder.display().to_string()).unwrap_or_default();
     let (file_path, tests_path) = (flags.shown(file), flags.shown(tests));
-    let Recipe { name: recipe, about, before_use, .. } = flags.recipe;
+    let Recipe { name: recipe, about, before_use, watch, .. } = flags.recipe;
     let before_use = match before_use.is_empty() {
         true => String::new(),
         false => format!("before it works: {before_use}\n"),
     };
+    let watch = match watch.is_empty() {
+        true => String::new(),
+        false => format!("\n  watch = [\"{watch}\"]          # and of this one, which its processes read once"),
+    };
     let name = &flags.name;
     format!(
         "wrote {file_path}: {about} (recipe {recipe})\n\
-         wrote {tests_path}: its tests; `larder test {tests_path}` runs them\n{before_use}\n\
+         wrote {tests_path}: its tests; `larder test {tests_path}` runs them (pytest too: `larder scripts --library FOLDER` writes what it needs)\n{before_use}\n\
          For larder.toml, with your own hosts and origin:\n\n  \
-           [[python]]\n  name = \"{name}\"\n  folder = {folder}\n  reload = \"on-change\"   # takes up changes of the file by itself\n\n  \
+           [[python]]\n  name = \"{name}\"\n  folder = {folder}\n  reload = \"on-change\"   # takes up changes of the file by itself{watch}\n\n  \
            [[site]]\n  hosts = [\"www.example.org\"]\n  origin = \"http://127.0.0.1:9000\"\n  python = \"{name}\"\n  hooks = [\"{file}\"]\n\n\
          Then `larder check`, and `larder` or `larder reload`. `larder scripts` shows the errors of hooks. With name_answers = true\n\
          in [records] each answer has a name (Larder-Request), and `larder explain NAME` says what hooks did with its request.\n\

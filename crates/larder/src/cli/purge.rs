@@ -68,7 +68,7 @@ pub(super) fn purge(flags: &PurgeFlags) -> u8 {
         Err(status) => return status,
     };
     match running.client().change::<Report>(&format!("/purge?{}", wanted.query())) {
-        Ok(Ok(report)) => super::print(summary(&report)),
+        Ok(Ok(report)) => super::print(summary(&report, meets_hooks(flags, &wanted))),
         Ok(Err(trouble)) => {
             diagnostics::say(format_args!("error: {trouble}"));
             WRONG
@@ -78,6 +78,23 @@ pub(super) fn purge(flags: &PurgeFlags) -> u8 {
         }
         Err(error) => running.gave_no_answer(&error),
     }
+}
+
+/// Whether hooks may store what is asked for by this URL under another one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MeetsHooks {
+    Yes,
+    No,
+}
+
+fn meets_hooks(flags: &PurgeFlags, wanted: &PurgeRequest) -> MeetsHooks {
+    let Selection::Url(url) = &wanted.selection else { return MeetsHooks::No };
+    let loaded = flags.flags.load().ok();
+    let hooked = loaded.as_ref().and_then(|loaded| match loaded.config.sites.find(url) {
+        Some((_, site)) => site.hooked_by.as_ref(),
+        None => loaded.config.forward.hooked_by.as_ref(),
+    });
+    if hooked.is_some() { MeetsHooks::Yes } else { MeetsHooks::No }
 }
 
 /// Whether no server listens at the control socket.
@@ -108,13 +125,14 @@ fn without_server(flags: &PurgeFlags, wanted: &PurgeRequest) -> Option<u8> {
     let purged = store.invalidate(wanted.selection.scopes(), wanted.force).wait();
     let count = before.map(|before: usize| before.saturating_sub(count()));
     store.close();
+    let report = Report {
+        scope: wanted.selection.as_str().to_owned(),
+        force: wanted.force.as_str().to_owned(),
+        count,
+        durable: true,
+    };
     Some(match purged {
-        Ok(_) => super::print(summary(&Report {
-            scope: wanted.selection.as_str().to_owned(),
-            force: wanted.force.as_str().to_owned(),
-            count,
-            durable: true,
-        })),
+        Ok(_) => super::print(summary(&report, meets_hooks(flags, wanted))),
         Err(_) => {
             diagnostics::say(format_args!("error: the purge can't be written: is there room on the disk?"));
             TROUBLE
@@ -122,7 +140,7 @@ fn without_server(flags: &PurgeFlags, wanted: &PurgeRequest) -> Option<u8> {
     })
 }
 
-fn summary(report: &Report) -> String {
+fn summary(report: &Report, hooks: MeetsHooks) -> String {
     let done = if report.force == Force::Soft.as_str() { "stale" } else { "forgotten" };
     let count = match report.count {
         Some(1) => format!("1 stored response is {done}"),
@@ -131,6 +149,10 @@ fn summary(report: &Report) -> String {
     };
     let durable = if report.durable { ", on disk" } else { "" };
     let hint = match report.count {
+        Some(0) if report.scope == "url" && hooks == MeetsHooks::Yes => {
+            "; hooks change URLs here: name the URL that the origin is asked for (`larder explain NAME` of a request says it), or \
+             purge by a tag"
+        }
         // A user who got the scheme wrong would think that the purge had worked.
         Some(0) if report.scope == "url" => {
             "; scheme and port count: the page and `larder explain URL` say what lies there"
@@ -147,14 +169,18 @@ mod tests {
 
     #[test]
     fn a_purge_of_nothing_says_what_may_be_wrong() {
-        let said = |scope: &str, force: Force, count| {
+        let by = |hooks, scope: &str, force: Force, count| {
             let force = force.as_str().to_owned();
-            summary(&Report { scope: scope.to_owned(), force, count, durable: true })
+            summary(&Report { scope: scope.to_owned(), force, count, durable: true }, hooks)
         };
+        let said = |scope: &str, force, count| by(MeetsHooks::No, scope, force, count);
         assert_eq!(said("url", Force::Hard, Some(1)), "purged by url: 1 stored response is forgotten, on disk\n");
         assert_eq!(said("tag", Force::Soft, Some(2)), "purged by tag: 2 stored responses are stale, on disk\n");
         assert_eq!(said("all", Force::Hard, Some(0)), "purged by all: 0 stored responses are forgotten, on disk\n");
         assert!(said("url", Force::Hard, Some(0)).contains("scheme and port count"));
+        let hooked = by(MeetsHooks::Yes, "url", Force::Hard, Some(0));
+        assert!(hooked.contains("the URL that the origin is asked for") && !hooked.contains("scheme"), "{hooked}");
+        assert!(!by(MeetsHooks::Yes, "url", Force::Hard, Some(1)).contains("hooks"));
         assert!(said("prefix", Force::Hard, Some(0)).contains("begins with the scheme"));
         assert!(said("all", Force::Hard, None).contains("too much is stored"));
     }

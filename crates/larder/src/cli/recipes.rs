@@ -8,6 +8,8 @@ pub(super) struct Recipe {
     pub about: &'static str,
     /// A thing that has to be done before it works; empty where there is none.
     pub before_use: &'static str,
+    /// Files that it reads once, and that a reload takes up where `watch` names them; empty where there are none.
+    pub watch: &'static str,
     /// The hooks.
     pub hooks: &'static str,
     /// The tests.
@@ -16,10 +18,14 @@ pub(super) struct Recipe {
 
 macro_rules! recipe {
     ($name:literal, $about:literal, $before_use:literal) => {
+        recipe!($name, $about, $before_use, "")
+    };
+    ($name:literal, $about:literal, $before_use:literal, $watch:literal) => {
         Recipe {
             name: $name,
             about: $about,
             before_use: $before_use,
+            watch: $watch,
             hooks: include_str!(concat!("../../../../python/recipes/", $name, ".py")),
             tests: include_str!(concat!("../../../../python/recipes/test_", $name, ".py")),
         }
@@ -35,7 +41,8 @@ pub(super) const RECIPES: &[Recipe] = &[
     recipe!(
         "signed_urls",
         "answer URLs only with a signature, and until their time is over",
-        "(umask 077; python3 -c \"import secrets; print(secrets.token_hex(32))\" > signed_urls.key), beside it"
+        "(umask 077; python3 -c \"import secrets; print(secrets.token_hex(32))\" > signed_urls.key), beside it",
+        "*.key"
     ),
     recipe!("maintenance", "a page for the time of maintenance, by a file", "set STAFF to your own addresses"),
     recipe!("purge_on_post", "what changes an article purges the pages that list articles", "set the paths to yours"),
@@ -44,9 +51,13 @@ pub(super) const RECIPES: &[Recipe] = &[
     recipe!(
         "object_store",
         "files of a bucket under paths of the site",
-        "set BUCKET to yours, and host = \"origin\" in the [[site]]"
+        "set BUCKET to yours, and host = \"origin\" in the [[site]]",
+        "*.secret"
     ),
 ];
+
+/// Stands behind the import of the package, which only `larder test` has by itself.
+const IMPORT_HINT: &str = "# for pytest, `larder scripts --library FOLDER` writes it";
 
 impl Recipe {
     /// The recipe of this name.
@@ -56,8 +67,16 @@ impl Recipe {
 
     /// The tests of the recipe as those of a file of another name.
     pub(super) fn tests_of(&self, file: &str) -> String {
-        let intro = format!("\"\"\"Tests of {file}, for `larder test test_{file}` and for pytest.\"\"\"\n\n");
-        intro + &self.tests.replace(&format!("\"{}.py\"", self.name), &format!("\"{file}\""))
+        let intro = format!(
+            "\"\"\"Tests of {file}, for `larder test test_{file}`, and for pytest with the package larder in PYTHONPATH.\"\"\"\n\n"
+        );
+        let tests = self.tests.replace(&format!("\"{}.py\"", self.name), &format!("\"{file}\""));
+        // A failed import shows its line.
+        let hinted = |line: &str| match line.trim_end() {
+            import if import.starts_with("from larder.testing import ") => format!("{import}  {IMPORT_HINT}\n"),
+            _ => line.to_owned(),
+        };
+        intro + &tests.split_inclusive('\n').map(hinted).collect::<String>()
     }
 }
 
@@ -90,6 +109,7 @@ mod tests {
     fn tests_name_the_file_that_was_written() {
         for recipe in RECIPES {
             let tests = recipe.tests_of("mine.py");
+            assert!(tests.lines().any(|line| line.starts_with("from larder.testing") && line.ends_with(IMPORT_HINT)));
             assert!(tests.contains("\"mine.py\"") && !tests.contains(&format!("\"{}.py\"", recipe.name)), "{tests}");
         }
     }

@@ -1,9 +1,10 @@
 //! `larder reload`: has the running Larder read its configuration again.
 
 use super::running::Running;
-use super::{Flags, WRONG};
+use super::{Flags, TROUBLE, WRONG};
 use crate::diagnostics;
-use crate::run::control::Reloaded;
+use crate::explain::Harmless;
+use crate::run::control::{LoadOutcome, Reloaded, ReloadedScript};
 
 pub(super) fn reload(flags: &Flags) -> u8 {
     let running = match Running::of(flags) {
@@ -11,7 +12,11 @@ pub(super) fn reload(flags: &Flags) -> u8 {
         Err(status) => return status,
     };
     match running.client().reload() {
-        Ok(Ok(reloaded)) => super::print(summary(&reloaded) + "\n"),
+        Ok(Ok(reloaded)) => {
+            let status = super::print(summary(&reloaded) + "\n");
+            let troubles = reloaded.scripts.iter().filter(|script| script.outcome.is_trouble());
+            troubles.map(complain).max().unwrap_or_default().max(status)
+        }
         Ok(Err(trouble)) => {
             diagnostics::say(format_args!(
                 "error: the server did not take the configuration, the last one holds\n{trouble}"
@@ -24,7 +29,7 @@ pub(super) fn reload(flags: &Flags) -> u8 {
 
 /// The changed settings, and those that wait for a restart.
 pub(super) fn summary(reloaded: &Reloaded) -> String {
-    let Reloaded { changed, needs_restart, read_again } = reloaded;
+    let Reloaded { changed, needs_restart, read_again, scripts } = reloaded;
     let mut text = match changed.is_empty() {
         true => "reloaded: no setting has another value".to_owned(),
         false => format!("reloaded: changed {}", changed.join(", ")),
@@ -35,5 +40,24 @@ pub(super) fn summary(reloaded: &Reloaded) -> String {
     if !needs_restart.is_empty() {
         text += &format!("; waits for a restart: {}", needs_restart.join(", "));
     }
+    for (outcome, words) in [(LoadOutcome::Loaded, "loaded anew"), (LoadOutcome::Unchanged, "no file has changed")] {
+        let of_outcome = scripts.iter().filter(|script| script.outcome == outcome);
+        let names: Vec<String> = of_outcome.map(|script| Harmless(&script.name).to_string()).collect();
+        if !names.is_empty() {
+            text += &format!("; {words}: {}", names.join(", "));
+        }
+    }
     text
+}
+
+/// Tells of an application whose files as they are do not serve.
+fn complain(ReloadedScript { name, outcome, trouble }: &ReloadedScript) -> u8 {
+    let what = match outcome {
+        LoadOutcome::Loading => "is being loaded still: `larder scripts` will say what came of it",
+        LoadOutcome::OldGoesOn => "can't be loaded as it is now, and the version before goes on",
+        _ => "can't be loaded, and its requests fail",
+    };
+    let why = trouble.as_ref().map_or(String::new(), |trouble| format!(": {}", Harmless(trouble)));
+    diagnostics::say(format_args!("error: {} {what}{why}", Harmless(name)));
+    TROUBLE
 }

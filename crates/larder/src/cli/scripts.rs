@@ -2,9 +2,10 @@
 
 use super::running::Running;
 use super::{Flags, TROUBLE, WRONG, columns::columns};
-use crate::control::{OfApplication, OfFailure, OfLoad, OfProcess, Scripts};
+use crate::control::{OfApplication, OfFailure, OfHook, OfLoad, OfProcess, Scripts};
 use crate::diagnostics;
 use crate::explain::Harmless;
+use crate::latency::BOUNDS_MICROS;
 use crate::run::summary::{size, span};
 use crate::script;
 use clap::Args;
@@ -104,6 +105,8 @@ fn text(applications: &[OfApplication], in_full: bool) -> String {
     if in_full {
         applications.iter().for_each(|application| out += &surroundings(application));
     }
+    let hooks = applications.iter().filter(|application| !application.hooks.is_empty());
+    hooks.for_each(|application| out += &format!("\n{}", hook_table(&application.hooks)));
     for application in applications {
         if let Some(failure) = &application.load_failure {
             out += &load_failure(application, failure);
@@ -134,6 +137,42 @@ fn table(applications: &[OfApplication]) -> String {
         ]
     };
     columns(&heads, &applications.iter().map(row).collect::<Vec<_>>(), 2)
+}
+
+/// The hooks of one list of files, with how long they take.
+fn hook_table(hooks: &[OfHook]) -> String {
+    let heads = ["hook", "stage", "calls", "failed", "late", "mean", "median", "p99"];
+    let row = |hook: &OfHook| {
+        let within = |micros: Option<u64>| micros.map_or("-".to_owned(), time_within);
+        [
+            format!("{} ({}:{})", hook.name, hook.script, hook.line),
+            hook.stage.clone(),
+            hook.calls.to_string(),
+            hook.failed.to_string(),
+            hook.late.to_string(),
+            hook.mean_micros.map_or("-".to_owned(), mean),
+            within(hook.median_micros),
+            within(hook.p99_micros),
+        ]
+    };
+    columns(&heads, &hooks.iter().map(row).collect::<Vec<_>>(), 2)
+}
+
+/// Counted times are known by their bucket.
+fn time_within(micros: u64) -> String {
+    if micros <= BOUNDS_MICROS[0] { format!("< {} µs", BOUNDS_MICROS[0]) } else { time(micros) }
+}
+
+fn mean(micros: f64) -> String {
+    if micros < 100.0 { format!("{micros:.1} µs") } else { time(micros.round() as u64) }
+}
+
+fn time(micros: u64) -> String {
+    match micros {
+        0..1_000 => format!("{micros} µs"),
+        1_000..1_000_000 => format!("{:.1} ms", micros as f64 / 1e3),
+        _ => format!("{:.1} s", micros as f64 / 1e6),
+    }
 }
 
 /// Where an application runs, and each of its processes.

@@ -51,7 +51,7 @@ fields! {
     Id "id": "The name of the request, for `larder explain`.",
     Hook "hook": "The hook that decided about the request, or changed it or its answer last; where hooks were asked, as the four below.",
     HookScript "hook_script": "The file of that hook.",
-    HookLine "hook_line": "The line of it that decided or changed last.",
+    HookLine "hook_line": "The line of it that decided or changed last, or at which it failed.",
     HookMicros "hook_micros": "Microseconds that the request waited for hooks, of all stages.",
     HookRemembered "hook_remembered": "Whether all decisions of hooks were remembered ones.",
     Icap "icap": "The ICAP services that were asked about the request or its answer, with the work of each, as `av:unchanged`; where any was asked, as the one below.",

@@ -154,6 +154,8 @@ pub struct Config {
     pub forward_helpers: ForwardHelpers,
     /// The access log, if any.
     pub log: Option<Log>,
+    /// Whether its lines leave out the values of queries.
+    pub log_hides_query: bool,
     /// Hosts that an intercepting listener tunnels without opening TLS.
     pub intercept: Intercept,
     /// The way to origins.
@@ -299,6 +301,7 @@ impl Default for Config {
             forward_ftp: true,
             forward_helpers: ForwardHelpers::default(),
             log: None,
+            log_hides_query: false,
             intercept: Intercept::default(),
             upstream: UpstreamSettings::default(),
             policy: PolicySettings::default(),

@@ -364,13 +364,15 @@ pub static SETTINGS: &[Setting<Config>] = &[
         },
     })
     .about("Lines that may wait for a slow sink; what comes beyond is dropped and counted, for no request waits for its log."),
+    Whole::new("log.hide_query", Field::Flag(|c| &mut c.log_hides_query))
+        .about("Whether the values of queries are left out of the access log: `?q=…`, in `{url}` and `{referer}`. `records.hide_query` does it for what is kept."),
     Whole::new("records.requests_max", Field::Count(|c| &mut c.records.requests_max))
         .between(0, 1_000_000)
         .at_restart()
         .about("How many of the last requests are kept to be explained (`larder explain`, the page), in memory, a few hundred bytes each and never more than 9 kB; all together never more than 1500 bytes for each that may be kept: of longer ones fewer are. With a `memory` of less than 80 MB one for each 20 kB of it; `0` keeps none. No field of a request or an answer is kept that may hold a secret."),
     Whole::new("records.hide_query", Field::Flag(|c| &mut c.records.hide_query))
         .at_restart()
-        .about("Whether the values of queries are left out of what is kept: `?q=…`."),
+        .about("Whether the values of queries are left out of what is kept: `?q=…`. The access log has a setting of its own, `log.hide_query`."),
     Whole::new("records.name_answers", Field::Flag(|c| &mut c.records.name_answers))
         .about("Whether each answer says the name of its request in the field `Larder-Request`, for `larder explain`. Answers of Larder's own making always do."),
     Whole::new("tracing.otlp", Field::Text {

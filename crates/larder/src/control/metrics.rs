@@ -8,9 +8,10 @@ use super::proc_files::resident_bytes;
 use super::{icap, lists, neighbours, scripts};
 use crate::diagnostics;
 use crate::helper::PoolCounts;
+use crate::latency::{BOUNDS_MICROS, BUCKETS};
 use crate::lists::ListState;
-use crate::mount::{MountCounts, MountState};
-use crate::record::{BOUNDS_MICROS, IcapDid, OutcomeSums};
+use crate::mount::{HookSums, MountCounts, MountState};
+use crate::record::IcapDid;
 use crate::trace::Counts;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -46,18 +47,19 @@ impl Samples {
         let _ = writeln!(self.out, "{}{{{label}=\"{}\"}} {value}", self.name, escape(of));
     }
 
-    fn histogram(&mut self, sums: &OutcomeSums) {
-        let (name, class) = (self.name, sums.class);
+    /// `labels` are those that all samples of it have.
+    fn histogram(&mut self, labels: &str, buckets: &[u64; BUCKETS], seconds: f64) {
+        let name = self.name;
         let mut below = 0;
-        for (bound, many) in BOUNDS_MICROS.iter().zip(sums.buckets) {
+        for (bound, many) in BOUNDS_MICROS.iter().zip(buckets) {
             below += many;
             let bound = *bound as f64 / 1e6;
-            let _ = writeln!(self.out, "{name}_bucket{{outcome=\"{class}\",le=\"{bound}\"}} {below}");
+            let _ = writeln!(self.out, "{name}_bucket{{{labels},le=\"{bound}\"}} {below}");
         }
-        let all = sums.requests();
-        let _ = writeln!(self.out, "{name}_bucket{{outcome=\"{class}\",le=\"+Inf\"}} {all}");
-        let _ = writeln!(self.out, "{name}_sum{{outcome=\"{class}\"}} {}", sums.micros as f64 / 1e6);
-        let _ = writeln!(self.out, "{name}_count{{outcome=\"{class}\"}} {all}");
+        let all: u64 = buckets.iter().sum();
+        let _ = writeln!(self.out, "{name}_bucket{{{labels},le=\"+Inf\"}} {all}");
+        let _ = writeln!(self.out, "{name}_sum{{{labels}}} {seconds}");
+        let _ = writeln!(self.out, "{name}_count{{{labels}}} {all}");
     }
 
     fn origins(&mut self, admin: &Admin, value: fn(&OfOrigin) -> u64) {
@@ -109,6 +111,20 @@ impl Samples {
     fn application_counts(&mut self, admin: &Admin, count: fn(&MountCounts) -> &AtomicU64) {
         self.applications(admin, |state| count(&state.counts).load(Ordering::Relaxed));
     }
+}
+
+/// The hooks of all applications with their labels. The same hook of the same files in several `[[python]]` is one, which has their sum.
+fn by_hook(admin: &Admin) -> BTreeMap<String, HookSums> {
+    let mut sums: BTreeMap<String, HookSums> = BTreeMap::new();
+    for state in admin.nursery.mounts().all() {
+        let application = escape(&state.mount().application.name);
+        for (hook, counted) in state.hook_book.all() {
+            let (name, script, stage) = (escape(&hook.name), escape(&hook.script), hook.stage.as_str());
+            let labels = format!("application=\"{application}\",script=\"{script}\",hook=\"{name}\",stage=\"{stage}\"");
+            sums.entry(labels).or_default().add(&counted);
+        }
+    }
+    sums
 }
 
 /// The same application in several `[[python]]` is one, which has their sum.
@@ -217,7 +233,9 @@ pub static FAMILIES: &[Family] = &[
         kind: "histogram",
         about: "From the head of a request to the end of its answer, by outcome.",
         samples: |admin, samples| {
-            admin.common.counters.measures.by_outcome().iter().for_each(|sums| samples.histogram(sums));
+            for sums in admin.common.counters.measures.by_outcome() {
+                samples.histogram(&format!("outcome=\"{}\"", sums.class), &sums.buckets, sums.micros as f64 / 1e6);
+            }
         },
     },
     counter(
@@ -437,9 +455,13 @@ pub static FAMILIES: &[Family] = &[
             });
         },
     ),
-    counter("larder_script_errors_total", "Requests that raised an exception in an application.", |admin, samples| {
-        samples.application_counts(admin, |counts| &counts.errors);
-    }),
+    counter(
+        "larder_script_errors_total",
+        "Requests that raised an exception in an application or its hooks, were late, or ended their process.",
+        |admin, samples| {
+            samples.application_counts(admin, |counts| &counts.errors);
+        },
+    ),
     counter("larder_script_processes_started_total", "Processes of an application started.", |admin, samples| {
         samples.application_counts(admin, |counts| &counts.started);
     }),
@@ -475,6 +497,28 @@ pub static FAMILIES: &[Family] = &[
         "larder_script_cpu_seconds_total",
         "User and system time of the processes that serve an application, and of those that have ended, as last looked at.",
         |admin, samples| samples.applications(admin, |state| admin.script_cpu.of(state).as_secs_f64()),
+    ),
+    Family {
+        name: "larder_hook_duration_seconds",
+        kind: "histogram",
+        about: "How long calls of a hook took in its process. A decision that was remembered is no call, and a call that was late has no end.",
+        samples: |admin, samples| {
+            for (labels, sums) in by_hook(admin) {
+                samples.histogram(&labels, &sums.buckets, sums.nanos as f64 / 1e9);
+            }
+        },
+    },
+    counter(
+        "larder_hook_failures_total",
+        "Calls of a hook that raised an exception or decided what can't be done (failed), or took longer than `hook_time` (late), by reason.",
+        |admin, samples| {
+            let family = samples.name;
+            for (labels, sums) in by_hook(admin) {
+                for (reason, many) in [("failed", sums.failed), ("late", sums.late)] {
+                    let _ = writeln!(samples.out, "{family}{{{labels},reason=\"{reason}\"}} {many}");
+                }
+            }
+        },
     ),
     gauge("larder_list_entries", "Entries of a list that is in force.", |admin, samples| {
         samples.lists(admin, |state| state.is_loaded.then_some(state.entries));

@@ -30,7 +30,7 @@ pub use metrics::{FAMILIES, Family, markdown as metrics_reference};
 pub use neighbours::{NeighboursShown, OfParent, OfSibling};
 pub use origins::{OfGroup, OfMember, Origins};
 pub use pulse::{Now, Pulse, Second, Window};
-pub use scripts::{OfApplication, OfCounts, OfFailure, OfLoad, OfProcess, Scripts};
+pub use scripts::{OfApplication, OfCounts, OfFailure, OfHook, OfLoad, OfProcess, Scripts};
 pub use squid::page as squid_page;
 
 use crate::caught;
@@ -38,6 +38,7 @@ use crate::clock;
 use crate::manager;
 use crate::purge::{self, PurgeRequest};
 use crate::record::{Network, Way};
+use crate::run::control::Reloaded;
 use crate::shared::{Command, Shared};
 use browse::Housekeeping;
 use doorway::{Doorway, Wait};
@@ -556,9 +557,12 @@ pub static ROUTES: &[Route] = &[
         path: "/reload",
         changes: true,
         socket_only: false,
-        answer: Answering::FromDisk(|admin, _| match admin.reload() {
-            Ok(reloaded) => Reply::json(200, &reloaded),
-            Err(trouble) => Reply::json(422, &api::Refused { error: trouble }),
+        answer: Answering::FromDisk(|admin, _| {
+            let before = scripts::generations(admin);
+            match admin.reload() {
+                Ok(reloaded) => Reply::json(200, &Reloaded { scripts: scripts::outcomes(admin, &before), ..reloaded }),
+                Err(trouble) => Reply::json(422, &api::Refused { error: trouble }),
+            }
         }),
     },
     Route::changes("/log/reopen", |admin, _| {

@@ -2,7 +2,8 @@
 
 use super::{Admin, overload};
 use crate::clock;
-use crate::record::{BOUNDS_MICROS, Cause};
+use crate::latency::{BUCKETS, quantile};
+use crate::record::Cause;
 use crate::tally::Counters;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,6 @@ pub(super) const EVERY: Duration = Duration::from_secs(1);
 /// Five minutes.
 const SECONDS_MAX: usize = 300;
 
-const BUCKETS: usize = BOUNDS_MICROS.len() + 1;
 const CAUSES: usize = Cause::ALL.len();
 
 /// The live figures: the last second, the last minutes, the totals and how full the store is.
@@ -210,23 +210,6 @@ impl Counted {
     }
 }
 
-/// The time within which so many in a thousand were answered, taken as evenly spread inside its bucket; 0 when there
-/// is nothing.
-fn quantile(buckets: &[u64; BUCKETS], permille: u64) -> u64 {
-    let all: u64 = buckets.iter().sum();
-    let wanted = (all * permille).div_ceil(1000);
-    let mut below = 0;
-    for (bucket, &many) in buckets.iter().enumerate() {
-        if many > 0 && below + many >= wanted {
-            let low = bucket.checked_sub(1).map_or(0, |before| BOUNDS_MICROS[before]);
-            let high = BOUNDS_MICROS.get(bucket).copied().unwrap_or(low);
-            return low + (high - low) * (wanted - below) / many;
-        }
-        below += many;
-    }
-    0
-}
-
 /// The seconds of the last minutes.
 #[derive(Debug, Default)]
 pub struct Pulse {
@@ -335,15 +318,5 @@ mod tests {
         pulse.note(counted(10, 0, 0));
         pulse.note(counted(14, 40, 0));
         assert_eq!(pulse.seconds()[0].from_store, 10);
-    }
-
-    #[test]
-    fn quantiles_lie_inside_their_buckets() {
-        let mut buckets = [0; BUCKETS];
-        assert_eq!(quantile(&buckets, 500), 0);
-        buckets[6] = 100;
-        assert_eq!((quantile(&buckets, 500), quantile(&buckets, 1000)), (750, 1_000));
-        buckets[BUCKETS - 1] = 100;
-        assert_eq!(quantile(&buckets, 990), 60_000_000, "beyond the last bound nothing more is known");
     }
 }

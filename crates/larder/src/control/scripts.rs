@@ -3,10 +3,12 @@
 use super::proc_files::{cpu_time, resident_bytes};
 use super::{Admin, Reply, api};
 use crate::clock;
-use crate::mount::{Condition, FailedLoad, Failure, MountCounts, MountReport, MountState, Mounts, Process};
+use crate::latency::quantile;
+use crate::mount::{Condition, FailedLoad, Failure, Hook, MountCounts, MountReport, MountState, Mounts, Process};
 use crate::purge::parts;
 use crate::record::{Query, shortened};
-use crate::script;
+use crate::run::control::{LoadOutcome, ReloadedScript};
+use crate::script::{self, Loading};
 use larder_wire::Host;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -60,9 +62,12 @@ pub struct OfApplication {
     pub waiting: usize,
     /// Counts since the start.
     pub counts: OfCounts,
+    /// Its hooks in the order in which they run; none where it is an application, or was never loaded.
+    #[serde(default)]
+    pub hooks: Vec<OfHook>,
     /// Why the application, or its newest version, could not be loaded.
     pub load_failure: Option<OfLoad>,
-    /// The last requests that raised an exception, the newest last.
+    /// The last of these requests, the newest last.
     pub failures: Vec<OfFailure>,
 }
 
@@ -83,12 +88,59 @@ pub struct OfProcess {
     pub cpu_millis: Option<u64>,
 }
 
+/// One hook, with counts and times since the start, those of earlier versions of its file included. Requests for which its decision
+/// was remembered are no calls.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OfHook {
+    /// The name of the function.
+    pub name: String,
+    /// The name of its file.
+    pub script: String,
+    /// The line where it begins.
+    pub line: u32,
+    /// When it is called.
+    pub stage: String,
+    /// Calls that ended.
+    pub calls: u64,
+    /// Those of them that raised an exception, or decided what can't be done.
+    pub failed: u64,
+    /// Calls that took longer than `hook_time`, so that the process was ended.
+    pub late: u64,
+    /// The mean time of a call, in microseconds; nothing before the first.
+    pub mean_micros: Option<f64>,
+    /// The time within which half of the calls ended.
+    pub median_micros: Option<u64>,
+    /// The time within which 99 of a hundred ended.
+    pub p99_micros: Option<u64>,
+}
+
+impl From<&Hook> for OfHook {
+    fn from(hook: &Hook) -> OfHook {
+        let sums = hook.counts.sums();
+        let calls = sums.calls();
+        let within = |permille| (calls > 0).then(|| quantile(&sums.buckets, permille));
+        OfHook {
+            name: hook.place.name.clone(),
+            script: hook.place.script.clone(),
+            line: hook.place.line,
+            stage: hook.stage.as_str().to_owned(),
+            calls,
+            failed: sums.failed,
+            late: sums.late,
+            // To a tenth of a microsecond.
+            mean_micros: sums.mean().map(|mean| (mean.as_nanos() as f64 / 100.0).round() / 10.0),
+            median_micros: within(500),
+            p99_micros: within(990),
+        }
+    }
+}
+
 /// Counts of one application since the start.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct OfCounts {
     /// Requests that got a process.
     pub requests: u64,
-    /// Requests that raised an exception.
+    /// Requests that raised an exception, were late, or ended their process.
     pub errors: u64,
     /// Processes started.
     pub started: u64,
@@ -132,7 +184,7 @@ pub(super) fn list(admin: &Admin, query: &str) -> Reply {
         Ok(wanted) => wanted,
         Err(error) => return Reply::json(422, &api::Refused { error }),
     };
-    let query = if admin.common.config.records.hide_query { Query::Hidden } else { Query::Kept };
+    let query = Query::hidden_if(admin.common.config.records.hide_query);
     let all = admin.nursery.mounts().all();
     let applications = all.iter().map(|state| application(state, query, wanted.failures_max)).collect();
     Reply::json(200, &Scripts { applications })
@@ -159,7 +211,7 @@ impl ScriptsQuery {
 
 fn application(state: &MountState, query: Query, failures_max: usize) -> OfApplication {
     let (mount, processes) = (state.mount(), state.processes());
-    let MountReport { python, generation, loaded_at, load_failure, confined, lacks, failures } = state.report();
+    let MountReport { python, generation, loaded_at, load_failure, confined, lacks, failures, .. } = state.report();
     let surplus = failures.len().saturating_sub(failures_max);
     OfApplication {
         name: mount.application.name.clone(),
@@ -177,8 +229,9 @@ fn application(state: &MountState, query: Query, failures_max: usize) -> OfAppli
         buffered_bytes: state.buffers.bytes(),
         waiting: state.waiting(),
         counts: OfCounts::from(&state.counts),
+        hooks: state.hooks().iter().flat_map(|hooks| hooks.iter().map(OfHook::from)).collect(),
         load_failure: load_failure.map(OfLoad::from),
-        failures: failures.into_iter().skip(surplus).map(|failure| OfFailure::of(failure, query)).collect(),
+        failures: failures.iter().skip(surplus).map(|failure| OfFailure::of(failure.clone(), query)).collect(),
     }
 }
 
@@ -221,9 +274,43 @@ impl From<FailedLoad> for OfLoad {
 
 impl OfFailure {
     fn of(failure: Failure, query: Query) -> OfFailure {
-        let Failure { request, method, target, traceback, at } = failure;
+        let Failure { request, method, target, traceback, at, .. } = failure;
         OfFailure { at_millis: millis(at), request, method, target: shortened(&target, query), traceback }
     }
+}
+
+/// The versions of applications before a reload.
+pub(super) fn generations(admin: &Admin) -> BTreeMap<Host, u64> {
+    admin.nursery.mounts().all().iter().map(|state| (state.mount().host.clone(), state.newest())).collect()
+}
+
+/// Waits until it is known of each application whether a reload could load it; `before` are the versions before that.
+pub(super) fn outcomes(admin: &Admin, before: &BTreeMap<Host, u64>) -> Vec<ReloadedScript> {
+    /// How often it is looked.
+    const PAUSE: Duration = Duration::from_millis(20);
+    /// An application that takes longer is loaded behind the answer.
+    const WAIT: Duration = Duration::from_secs(60);
+    let loading = admin.nursery.loading();
+    let is_known = |it: &Loading| it.state.outcome_of(it.generation).is_some();
+    let mut looks_left = WAIT.as_millis() / PAUSE.as_millis();
+    while looks_left > 0 && !loading.iter().all(is_known) {
+        std::thread::sleep(PAUSE);
+        looks_left -= 1;
+    }
+    let outcome = |Loading { state, generation }: Loading| {
+        let mount = state.mount();
+        let is_new = before.get(&mount.host).is_none_or(|before| *before < generation);
+        let (outcome, trouble) = match state.outcome_of(generation) {
+            None => (LoadOutcome::Loading, None),
+            Some(Ok(())) if is_new => (LoadOutcome::Loaded, None),
+            Some(Ok(())) => (LoadOutcome::Unchanged, None),
+            Some(Err(failure)) if state.serves() => (LoadOutcome::OldGoesOn, Some(failure)),
+            Some(Err(failure)) => (LoadOutcome::Failed, Some(failure)),
+        };
+        let trouble = trouble.map(|failure| failure.in_one_line(&mount.python.folder));
+        ReloadedScript { name: mount.application.name.clone(), outcome, trouble }
+    };
+    loading.into_iter().map(outcome).collect()
 }
 
 impl OfApplication {

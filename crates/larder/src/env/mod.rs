@@ -226,7 +226,7 @@ impl Env {
     pub fn new(common: Arc<Common>, number: usize, ticker: Rc<Ticker>, upstreams: Upstreams) -> Rc<Env> {
         let tally = Tally::default();
         let config = &common.config;
-        let query = if config.records.hide_query { Query::Hidden } else { Query::Kept };
+        let query = Query::hidden_if(config.records.hide_query);
         tally.ring.begin(number, config.requests_kept_max().div_ceil(config.workers.max(1)), query);
         Rc::new(Env {
             ticker,

@@ -6,7 +6,7 @@ use super::deliver::{self, AnswerSource};
 use super::relay::key_of;
 use super::stream::ClientStream;
 use crate::clock;
-use crate::hook::{AnswerFacts, CallTrouble, Decided, Effects, FoundEffects, HitFacts, HookNote, RespondEffects};
+use crate::hook::{AnswerFacts, CallTrouble, Decided, Effects, FailedCall, FoundEffects, HitFacts, RespondEffects};
 use crate::page::Page;
 use crate::record::Record;
 use crate::rules::{self, Ask, HookedBy};
@@ -112,8 +112,8 @@ async fn asked_about<S: ClientStream, E: Effects>(
         answer: (head.status, &head.fields),
         hit,
     };
-    env.hooks.ask_about::<E>(&mount, &about).await.map_err(|trouble| {
-        record.note_hook(HookNote::begin(E::STAGE, &mount.hooks().unwrap_or_default(), &[]).did(trouble.as_str()));
+    env.hooks.ask_about::<E>(&mount, &about).await.map_err(|FailedCall { trouble, note }| {
+        record.note_hook(*note);
         (!rules::may_go_on(&mount, &trouble)).then(|| rules::denied_by_hook(&trouble))
     })
 }

@@ -586,8 +586,8 @@ impl Decision {
     }
 }
 
-/// How a key was made of a URL.
-pub(super) fn made_of(key: &str, url: &str) -> Vec<String> {
+/// How a key was made of a URL. `asked` is the path and query, or the whole URL, that hooks asked for in its place.
+pub(super) fn made_of(key: &str, url: &str, asked: Option<&str>) -> Vec<String> {
     if key.contains("store-id => ") {
         return vec!["the store-id that a helper gave".to_owned()];
     }
@@ -600,12 +600,44 @@ pub(super) fn made_of(key: &str, url: &str) -> Vec<String> {
         Some((_, own)) => (true, own),
         None => (false, key),
     };
-    let mut made = vec!["the URL".to_owned()];
+    let by_hooks = asked.map(|asked| match asked.contains("://") {
+        true => asked.to_owned(),
+        false => format!("{}{asked}", origin_of(url)),
+    });
+    let mut made = match by_hooks {
+        Some(_) => vec!["the URL that hooks ask for".to_owned()],
+        None => vec!["the URL".to_owned()],
+    };
     if origin {
         made.insert(0, "the site's origin".to_owned());
     }
+    let url = by_hooks.as_deref().unwrap_or(url);
     if own != url && own.split('?').next() == url.split('?').next() {
         made.push("what the answers (No-Vary-Search) or a store rule say of the query".to_owned());
     }
     made
+}
+
+/// The scheme, host and port of a URL.
+fn origin_of(url: &str) -> &str {
+    let after_scheme = url.find("://").map_or(0, |at| at + 3);
+    let end = url[after_scheme..].find(['/', '?']).map_or(url.len(), |at| after_scheme + at);
+    &url[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_made_of_the_url_that_hooks_ask_for() {
+        let url = "http://a.example:8080/p?utm_source=x&id=1";
+        let key = "http://10.0.0.5:9000/ http://a.example:8080/p?id=1";
+        let made = |asked| made_of(key, url, asked).join("; ");
+        let by_search = "what the answers (No-Vary-Search) or a store rule say of the query";
+        assert_eq!(made(None), format!("the site's origin; the URL; {by_search}"));
+        assert_eq!(made(Some("/p?id=1")), "the site's origin; the URL that hooks ask for");
+        assert_eq!(made(Some("/p?id=1&x=2")), format!("the site's origin; the URL that hooks ask for; {by_search}"));
+        assert_eq!(made_of("https://b.example/q", url, Some("https://b.example/q")), ["the URL that hooks ask for"]);
+    }
 }

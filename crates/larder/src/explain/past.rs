@@ -4,7 +4,7 @@ use super::decision::{Decision, OfVariant, ParallelRanges, RuleKind, Settled};
 use super::text::verdict;
 use super::{Explanation, Step, Summary, Tense};
 use crate::config::{Config, ValueSource};
-use crate::hook::Stage;
+use crate::hook::{HookNote, Stage};
 use crate::lists::ListSet;
 use crate::record::{Cause, Detail, Keeping, Names, Notes, Outcome, Peer, Record, Reuse, TakenWay, Variant};
 use crate::rules::Rule;
@@ -211,7 +211,10 @@ fn key(record: &Record, detail: Option<&Detail>, places: &Places) -> Option<Deci
         }
         (None, _) => record.url.clone(),
     };
-    Some(Decision::Key { made: super::decision::made_of(&key, &record.url), key })
+    let of_request = |note: &&HookNote| note.stage == Stage::Request;
+    let asked =
+        record.hooks().and_then(|hooks| hooks.iter().filter(of_request).find_map(|note| note.target.as_deref()));
+    Some(Decision::Key { made: super::decision::made_of(&key, &record.url, asked), key })
 }
 
 fn absent(detail: &Detail) -> Option<Decision> {

@@ -2,6 +2,7 @@
 
 use super::decision::{Decision, Numbers, OfAsked, OfTry, OfVariant, OriginKind, ParallelRanges, Settled};
 use super::{Explanation, Tense};
+use crate::hook::place_words;
 use crate::record::Cause;
 use larder_wire::date::{Stamp, format_date};
 use std::fmt::{self, Write};
@@ -45,8 +46,13 @@ fn hook(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     else {
         return Ok(());
     };
-    write!(f, "{hook} ({hook_script}:{hook_line}), {stage}: ")?;
-    let Some(did) = did else { return f.write_str("would be asked; all that is said here leaves its work out") };
+    write!(f, "{}, {stage}: ", place_words(hook, hook_script, *hook_line))?;
+    let Some(did) = did else {
+        return f.write_str(match hook.as_str() {
+            "" => "its filters are not known, for no process has loaded it here; all that is said here leaves its work out",
+            _ => "would be asked; all that is said here leaves its work out",
+        });
+    };
     f.write_str(if did.is_empty() { "changes nothing" } else { did })?;
     if let Some(target) = asks_for {
         write!(f, ", asks for {target}")?;

@@ -2,13 +2,11 @@
 
 use crate::config::application::Application;
 use crate::env::Env;
+use crate::mount::REQUEST_NAME;
 use crate::record::Notes;
 use crate::rules::{Ask, Route};
 use larder_wire::{Fields, Method, RequestHead, encode, hop};
 use std::net::SocketAddr;
-
-/// The name of the request, for an application that this server runs.
-const REQUEST_NAME: &str = "Larder-Request";
 
 /// Room for the fields that most requests get in addition: `Via`, and the forwarding fields of a site.
 const ADDED_BYTES: usize = 192;

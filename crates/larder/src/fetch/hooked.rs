@@ -2,7 +2,7 @@
 
 use super::ask::OriginAnswer;
 use super::{Fetch, Keepable};
-use crate::hook::{AnswerFacts, Decided, FetchedEffects, HookNote, Stage, change_fields};
+use crate::hook::{AnswerFacts, Decided, FailedCall, FetchedEffects, change_fields};
 use crate::rules::{HookedBy, Route};
 use larder_cache::policy::HookTerms;
 use larder_cache::store::rules::{Force, Scope};
@@ -59,9 +59,9 @@ impl Fetch {
                 self.purge_tags(&effects.purge_tags).await;
                 if effects.passes { Hooked::NotStored } else { Hooked::GoesOn }
             }
-            Err(trouble) => {
-                let note = HookNote::begin(Stage::Fetched, &mount.hooks().unwrap_or_default(), &[]);
-                self.notes.by_hook.replace(Some(Box::new(note.did(&format!("{}: not stored", trouble.as_str())))));
+            Err(FailedCall { note, .. }) => {
+                let did = format!("{}: not stored", note.did);
+                self.notes.by_hook.replace(Some(Box::new(note.did(&did))));
                 Hooked::NotStored
             }
         }

@@ -299,6 +299,8 @@ pub enum Failed {
     Raised(ScriptFailure),
     /// The request can be read in several ways, and a hook would have decided by one of them: this cookie has two values.
     Ambiguous(String),
+    /// The report can't be read.
+    Unread(ScriptFailure),
 }
 
 /// The failure that a process reports.
@@ -309,7 +311,7 @@ pub fn of_failure(json: &[u8]) -> Failed {
             Failed::Ambiguous(name)
         }
         Ok(raw) => Failed::Raised(ScriptFailure { by: raw.by(), what: raw.traceback }),
-        Err(failure) => Failed::Raised(failure),
+        Err(failure) => Failed::Unread(failure),
     }
 }
 

@@ -1,8 +1,10 @@
 //! Frames between this server and a process of hooks, as values: bytes in, values out.
 //!
-//! A frame is a head of 12 bytes (length of the payload, number of the call, 0, kind, 0; little-endian) and a payload. A call's
-//! payload is a tuple in Python's `marshal` format of version 2, which every Python 3 reads in one step; a reply's is JSON. Facts
-//! that many calls have in common stand in it as bytes, which are a `marshal` themselves (decision 058). Calls have their own numbers, so that many can be under way on one connection.
+//! A frame is a head of 12 bytes (length of the payload, number of the call, number of times, kind, 0; little-endian) and a payload. A
+//! call's payload is a tuple in Python's `marshal` format of version 2, which every Python 3 reads in one step, and its number of times
+//! is 0. A reply's begins with so many times, the nanoseconds that each hook took that ran, and the rest is JSON. Facts that many calls
+//! have in common stand in a call as bytes, which are a `marshal` themselves (decision 058). Calls have their own numbers, so that many
+//! can be under way on one connection.
 
 use crate::mount::Stage;
 use larder_wire::{Fields, RequestHead, Scheme, Url};
@@ -14,6 +16,9 @@ pub const HEAD_BYTES: usize = 12;
 
 /// The longest payload, in both directions.
 pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
+
+/// The length of the time of one hook.
+const TIME_BYTES: usize = size_of::<u64>();
 
 /// The facts of a call.
 pub struct CallFacts<'a> {
@@ -211,7 +216,16 @@ fn push_latin1(out: &mut Vec<u8>, bytes: &[u8]) {
 pub struct ReplyFrame {
     /// The number of the call.
     pub number: u32,
-    /// Its kind and payload.
+    /// The reply.
+    pub reply: Reply,
+}
+
+/// A reply: how long the hooks took, and what came of them.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The nanoseconds of each hook of the call that ran, in their order.
+    pub nanos: Vec<u64>,
+    /// The decision.
     pub body: ReplyBody,
 }
 
@@ -236,21 +250,24 @@ pub fn take_reply(bytes: &mut bytes::BytesMut) -> Result<Option<ReplyFrame>, Bad
     let Some(head) = bytes.first_chunk::<HEAD_BYTES>() else { return Ok(None) };
     let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
     let number = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
-    let (zeros, kind) = ([head[8], head[9], head[11]], head[10]);
+    let times = usize::from(u16::from_le_bytes([head[8], head[9]]));
+    let (kind, zero) = (head[10], head[11]);
     let body = match kind {
         KIND_GO_ON => ReplyBody::GoOn,
         KIND_DECISION => ReplyBody::Decision,
         KIND_FAILED => ReplyBody::Failed,
         _ => return Err(BadFrame),
     };
-    if length > PAYLOAD_BYTES_MAX || zeros != [0; 3] {
+    if length > PAYLOAD_BYTES_MAX || zero != 0 || times * TIME_BYTES > length {
         return Err(BadFrame);
     }
     if bytes.len() < HEAD_BYTES + length {
         return Ok(None);
     }
     bytes.advance(HEAD_BYTES);
-    Ok(Some(ReplyFrame { number, body: body(bytes.split_to(length).to_vec()) }))
+    let nanos = (0..times).map(|_| bytes.get_u64_le()).collect();
+    let body = body(bytes.split_to(length - times * TIME_BYTES).to_vec());
+    Ok(Some(ReplyFrame { number, reply: Reply { nanos, body } }))
 }
 
 #[cfg(test)]
@@ -325,16 +342,23 @@ mod tests {
     }
 
     fn frame(number: u32, kind: u8, payload: &[u8]) -> Vec<u8> {
-        let mut out = (payload.len() as u32).to_le_bytes().to_vec();
+        frame_with(number, kind, &[], payload)
+    }
+
+    fn frame_with(number: u32, kind: u8, nanos: &[u64], payload: &[u8]) -> Vec<u8> {
+        let mut out = ((payload.len() + nanos.len() * TIME_BYTES) as u32).to_le_bytes().to_vec();
         out.extend_from_slice(&number.to_le_bytes());
-        out.extend_from_slice(&[0, 0, kind, 0]);
+        out.extend_from_slice(&(nanos.len() as u16).to_le_bytes());
+        out.extend_from_slice(&[kind, 0]);
+        nanos.iter().for_each(|time| out.extend_from_slice(&time.to_le_bytes()));
         out.extend_from_slice(payload);
         out
     }
 
     #[test]
     fn replies_are_taken_whole_and_in_order() {
-        let whole = [frame(1, 2, b""), frame(2, 3, b"{}"), frame(3, 4, b"x")].concat();
+        let times = [vec![], vec![7], vec![1_000, u64::MAX]];
+        let whole = [frame(1, 2, b""), frame_with(2, 3, &times[1], b"{}"), frame_with(3, 4, &times[2], b"x")].concat();
         for cut in 0..whole.len() {
             let mut bytes = BytesMut::from(&whole[..cut]);
             let mut taken = Vec::new();
@@ -347,14 +371,18 @@ mod tests {
             }
             let bodies =
                 [ReplyBody::GoOn(Vec::new()), ReplyBody::Decision(b"{}".to_vec()), ReplyBody::Failed(b"x".to_vec())];
+            let replies = bodies.into_iter().zip(times.clone()).map(|(body, nanos)| Reply { nanos, body });
             let expected: Vec<ReplyFrame> =
-                bodies.into_iter().zip(1..).map(|(body, number)| ReplyFrame { number, body }).collect();
+                replies.zip(1..).map(|(reply, number)| ReplyFrame { number, reply }).collect();
             assert_eq!(taken, expected, "cut at {cut}");
         }
         let long = ((PAYLOAD_BYTES_MAX as u32) + 1).to_le_bytes();
         let mut too_long = frame(1, 2, b"");
         too_long[..4].copy_from_slice(&long);
-        for bad in [frame(1, 1, b""), frame(1, 0, b""), frame(1, 9, b""), too_long] {
+        // Two times are said to be there, and there is room for one.
+        let mut too_many_times = frame_with(1, 2, &[5], b"");
+        too_many_times[8] = 2;
+        for bad in [frame(1, 1, b""), frame(1, 0, b""), frame(1, 9, b""), too_long, too_many_times] {
             assert_eq!(take_reply(&mut BytesMut::from(&bad[..])), Err(BadFrame));
         }
     }

@@ -1,6 +1,6 @@
 //! The connection of a worker to one process of hooks: calls go out in batches, and replies come back by their numbers.
 
-use super::frame::{self, CallFacts, ReplyBody};
+use super::frame::{self, CallFacts, Reply};
 use crate::mount::{Process, ProcessLease, connect_socket};
 use bytes::BytesMut;
 use std::cell::{Cell, RefCell};
@@ -28,7 +28,7 @@ pub(super) enum NoReply {
 /// A call gets its time anew so often, where the machine did not let it use it.
 const STARVED_MAX: u32 = 9;
 
-type Answer = Result<ReplyBody, NoReply>;
+type Answer = Result<Reply, NoReply>;
 
 /// The connection to one process. Its task ends with the connection.
 pub(super) struct Line {
@@ -48,6 +48,8 @@ struct Pending {
     answer: oneshot::Sender<Answer>,
     /// Holds the process's place; it also says when the process hangs.
     lease: ProcessLease,
+    /// The hook that runs, where the call is for only one.
+    only: Option<u16>,
 }
 
 impl Line {
@@ -87,7 +89,8 @@ impl Line {
             self.since.set(Instant::now());
         }
         let (answer, receiver) = oneshot::channel();
-        pending.insert(number, Pending { answer, lease });
+        let only = if let [only] = facts.hooks { Some(*only) } else { None };
+        pending.insert(number, Pending { answer, lease, only });
         self.wake.notify_one();
         Some(receiver)
     }
@@ -172,11 +175,11 @@ impl Line {
             match frame::take_reply(incoming) {
                 Ok(None) => return true,
                 Err(_) => return false,
-                Ok(Some(reply)) => {
-                    let Some(pending) = self.pending.borrow_mut().remove(&reply.number) else { return false };
+                Ok(Some(frame)) => {
+                    let Some(pending) = self.pending.borrow_mut().remove(&frame.number) else { return false };
                     self.since.set(Instant::now());
                     // A request that was given up does not take it.
-                    let _ = pending.answer.send(Ok(reply.body));
+                    let _ = pending.answer.send(Ok(frame.reply));
                 }
             }
         }
@@ -189,7 +192,7 @@ impl Line {
         for (_, pending) in std::mem::take(&mut *self.pending.borrow_mut()) {
             let is_culprit = std::mem::take(&mut first);
             match end {
-                NoReply::Late if is_culprit => pending.lease.hangs(),
+                NoReply::Late if is_culprit => pending.lease.hangs_in(pending.only),
                 NoReply::Late => {}
                 _ => pending.lease.is_gone(),
             }

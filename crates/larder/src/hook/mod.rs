@@ -16,13 +16,13 @@ pub use decision::{
     FetchedEffects, FoundEffects, RequestEffects, RespondEffects, ScriptAnswer, ScriptFailure, change_fields,
 };
 pub use frame::{CallFacts, HitFacts};
-pub use note::HookNote;
-pub use trouble::{CallTrouble, report};
+pub use note::{HookNote, place_words};
+pub use trouble::{CallTrouble, FailedCall, report};
 pub use verdict::{HookContext, HookedVerdict, HooksRead, VERDICT_KEY_BYTES_MAX};
 
 use crate::mount::{Asked, Hooks, MountState, Room};
 use decision::Failed;
-use frame::ReplyBody;
+use frame::{Reply, ReplyBody};
 use larder_wire::reading::Reading;
 use larder_wire::{Fields, RequestHead, Url};
 use line::{Line, NoReply};
@@ -165,7 +165,7 @@ impl HookLines {
         &self,
         (mount, hooks): (&Arc<MountState>, &Arc<Hooks>),
         facts: &CallFacts<'_>,
-    ) -> Option<Result<Decided<E>, CallTrouble>> {
+    ) -> Option<Result<Decided<E>, FailedCall>> {
         let began = Instant::now();
         let read = match self.call(mount, hooks, facts).await? {
             Ok(json) => E::read(&json).map_err(CallTrouble::Failed),
@@ -175,7 +175,7 @@ impl HookLines {
             Ok(decided) => decided,
             Err(trouble) => {
                 report(mount, (hooks, facts), &trouble);
-                return Some(Err(trouble));
+                return Some(Err(FailedCall::of(trouble, E::STAGE, (hooks, facts.hooks)).took(began.elapsed())));
             }
         };
         let note = HookNote::begin(E::STAGE, hooks, facts.hooks).by(hooks, effects.by(), &effects.words());
@@ -194,14 +194,18 @@ impl HookLines {
         &self,
         mount: &Arc<MountState>,
         about: &AnswerFacts<'_>,
-    ) -> Result<Option<Decided<E>>, CallTrouble> {
+    ) -> Result<Option<Decided<E>>, FailedCall> {
+        let began = Instant::now();
         let AnswerFacts { request, url, client, name, answer, hit } = *about;
         let path = url.path.split('?').next().unwrap_or_default();
         let read = read_path(path);
         let method = request.method.as_str();
         for _ in 0..LOOKS_MAX {
             let Some(hooks) = mount.hooks() else {
-                mount.ready(LOAD_WAIT).await.map_err(CallTrouble::of_load)?;
+                if let Err(trouble) = mount.ready(LOAD_WAIT).await {
+                    let trouble = CallTrouble::of_load(trouble);
+                    return Err(FailedCall::without_hooks(trouble, E::STAGE, mount).took(began.elapsed()));
+                }
                 continue;
             };
             let called = hooks.called_for(&Asked {
@@ -224,7 +228,7 @@ impl HookLines {
                 return decided.map(Some);
             }
         }
-        Err(CallTrouble::Busy)
+        Err(FailedCall::without_hooks(CallTrouble::Busy, E::STAGE, mount).took(began.elapsed()))
     }
 
     /// The JSON of the decision. A process that ends before it has begun with the call leaves it to another one.
@@ -234,6 +238,12 @@ impl HookLines {
         hooks: &Arc<Hooks>,
         facts: &CallFacts<'_>,
     ) -> Option<Result<Vec<u8>, CallTrouble>> {
+        // The filters are known while no process serves, and those that let the request through make it wait.
+        if !mount.serves()
+            && let Err(trouble) = mount.ready(LOAD_WAIT).await
+        {
+            return Some(Err(CallTrouble::of_load(trouble)));
+        }
         let call_time = mount.mount().python.hook_time;
         // The calls before this one may each take their time.
         let patience = (call_time * 20).max(Duration::from_secs(1));
@@ -246,18 +256,24 @@ impl HookLines {
             if !lease.process().hooks.as_ref().is_some_and(|own| Arc::ptr_eq(own, hooks)) {
                 return None;
             }
-            let process = lease.process().number;
+            let (process, pid) = (lease.process().number, lease.process().pid);
             let line = self.line_to(&lease, call_time);
             let Some(receiver) = line.call(facts, lease) else { return Some(Err(CallTrouble::TooLarge)) };
             return Some(match timeout(deadline.saturating_duration_since(Instant::now()), receiver).await {
                 Err(_) => Err(CallTrouble::Busy),
-                Ok(Ok(Ok(ReplyBody::GoOn(json) | ReplyBody::Decision(json)))) => Ok(json),
-                Ok(Ok(Ok(ReplyBody::Failed(json)))) => Err(match decision::of_failure(&json) {
-                    Failed::Raised(failure) => CallTrouble::Failed(failure),
-                    Failed::Ambiguous(cookie) => CallTrouble::Ambiguous(cookie),
-                }),
+                Ok(Ok(Ok(Reply { nanos, body }))) => {
+                    hooks.took(facts.hooks, &nanos);
+                    match body {
+                        ReplyBody::GoOn(json) | ReplyBody::Decision(json) => Ok(json),
+                        ReplyBody::Failed(json) => Err(match decision::of_failure(&json) {
+                            Failed::Raised(failure) => CallTrouble::Raised(failure),
+                            Failed::Ambiguous(cookie) => CallTrouble::Ambiguous(cookie),
+                            Failed::Unread(failure) => CallTrouble::Failed(failure),
+                        }),
+                    }
+                }
                 Ok(Ok(Err(NoReply::NotBegun | NoReply::Refused)) | Err(_)) => continue,
-                Ok(Ok(Err(NoReply::Late))) => Err(CallTrouble::Late),
+                Ok(Ok(Err(NoReply::Late))) => Err(CallTrouble::Late { pid }),
                 // A process whose place another generation has taken closes its connections when it has answered.
                 Ok(Ok(Err(NoReply::Ended))) if !mount.processes().iter().any(|one| one.number == process) => continue,
                 Ok(Ok(Err(NoReply::Ended))) => Err(CallTrouble::Ended),

@@ -1,5 +1,6 @@
 //! A note of the work of hooks on one request at one stage, for the log and for explanations.
 
+use crate::config::application::Application;
 use crate::mount::{HookPlace, Hooks, Stage};
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +38,14 @@ impl HookNote {
         HookNote { stage, line: place.line, place, micros: 0, remembered: false, did: Arc::default(), target: None }
     }
 
+    /// A note of hooks that could not be asked: only their files are known.
+    pub fn of_files(stage: Stage, application: &Application) -> HookNote {
+        let (_, files) = application.name.split_once(':').unwrap_or_default();
+        let place = HookPlace { name: String::new(), script: files.to_owned(), line: 0 };
+        let (place, did) = (Arc::new(place), Arc::default());
+        HookNote { stage, line: 0, place, micros: 0, remembered: false, did, target: None }
+    }
+
     /// Adds the hook that decided or changed last, its line and its work.
     pub fn by(mut self, hooks: &Hooks, by: Option<(u16, u32)>, words: &[String]) -> HookNote {
         if let Some((hook, line)) = by.and_then(|(hook, line)| Some((hooks.at(hook)?, line))) {
@@ -64,14 +73,22 @@ impl HookNote {
         self
     }
 
-    /// The hook with the line that decided: `cart (policy.py:12)`.
+    /// The hook with the line that decided: `cart (policy.py:12)`; the files alone where it is not known.
     pub fn at(&self) -> String {
-        format!("{} ({}:{})", self.place.name, self.place.script, self.line)
+        place_words(&self.place.name, &self.place.script, self.line)
     }
 
     /// Bytes that it refers to, without the place, which all requests share.
     pub fn heap_bytes(&self) -> usize {
         self.did.len() + self.target.as_ref().map_or(0, |target| target.len())
+    }
+}
+
+/// A hook with a line, `cart (policy.py:12)`; its file alone where the hook is not known.
+pub fn place_words(hook: &str, script: &str, line: u32) -> String {
+    match hook {
+        "" => script.to_owned(),
+        hook => format!("{hook} ({script}:{line})"),
     }
 }
 

@@ -3,19 +3,26 @@
 
 use super::decision::ScriptFailure;
 use super::frame::CallFacts;
-use crate::mount::{Failure, Hooks, MountState, MountTrouble};
+use super::note::HookNote;
+use crate::mount::{Failure, Hooks, MountState, MountTrouble, Stage};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// A call that came to nothing, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallTrouble {
-    /// A hook raised an exception, or decided what can't be done.
+    /// A hook raised an exception. Its process has reported the traceback itself.
+    Raised(ScriptFailure),
+    /// A hook decided what can't be done.
     Failed(ScriptFailure),
     /// A hook looked at this cookie, of which the request has two with different values: readers disagree about which one counts.
     Ambiguous(String),
     /// A hook took too long; its process is ended.
-    Late,
+    Late {
+        /// The system's number of the process.
+        pid: u32,
+    },
     /// The process ended while a hook ran, or broke the rules of frames.
     Ended,
     /// The hooks can't be loaded.
@@ -38,9 +45,9 @@ impl CallTrouble {
     /// The word of logs and pages.
     pub fn as_str(&self) -> &'static str {
         match self {
-            CallTrouble::Failed(_) => "hook-failed",
+            CallTrouble::Raised(_) | CallTrouble::Failed(_) => "hook-failed",
             CallTrouble::Ambiguous(_) => "ambiguous-cookie",
-            CallTrouble::Late => "hook-late",
+            CallTrouble::Late { .. } => "hook-late",
             CallTrouble::Ended => "hook-ended",
             CallTrouble::NotLoaded(_) => "hook-not-loaded",
             CallTrouble::Busy => "hook-busy",
@@ -52,10 +59,10 @@ impl CallTrouble {
     pub fn status(&self) -> u16 {
         match self {
             CallTrouble::Ambiguous(_) => 400,
-            CallTrouble::Late => 504,
+            CallTrouble::Late { .. } => 504,
             CallTrouble::Busy => 503,
             CallTrouble::TooLarge => 431,
-            CallTrouble::Failed(_) | CallTrouble::Ended | CallTrouble::NotLoaded(_) => 500,
+            CallTrouble::Raised(_) | CallTrouble::Failed(_) | CallTrouble::Ended | CallTrouble::NotLoaded(_) => 500,
         }
     }
 
@@ -65,13 +72,56 @@ impl CallTrouble {
     }
 }
 
-/// Tells the log of a call that came to nothing, and remembers it for `larder scripts` as it remembers tracebacks.
+/// A call that came to nothing, with a note for the record.
+#[derive(Clone, Debug)]
+pub struct FailedCall {
+    /// Why.
+    pub trouble: CallTrouble,
+    /// The hook that failed, as far as it is known.
+    pub note: Box<HookNote>,
+}
+
+impl FailedCall {
+    /// A call of these hooks.
+    pub fn of(trouble: CallTrouble, stage: Stage, (hooks, called): (&Hooks, &[u16])) -> FailedCall {
+        let by = match &trouble {
+            CallTrouble::Raised(failure) | CallTrouble::Failed(failure) => failure.by,
+            _ => None,
+        };
+        let is_unknown = by.is_none() && called.len() > 1;
+        let did = match is_unknown && matches!(trouble, CallTrouble::Late { .. } | CallTrouble::Ended) {
+            true => format!("{} in one of {}", trouble.as_str(), names(hooks, called)),
+            false => trouble.as_str().to_owned(),
+        };
+        let note = HookNote::begin(stage, hooks, called).by(hooks, by, &[]).did(&did);
+        FailedCall { trouble, note: Box::new(note) }
+    }
+
+    /// A call that was not made, because no version of the hooks could ever be loaded, or none stays for long enough.
+    pub fn without_hooks(trouble: CallTrouble, stage: Stage, mount: &MountState) -> FailedCall {
+        let note = HookNote::of_files(stage, &mount.mount().application).did(trouble.as_str());
+        FailedCall { trouble, note: Box::new(note) }
+    }
+
+    /// Adds the time that the request waited.
+    pub fn took(mut self, time: Duration) -> FailedCall {
+        *self.note = self.note.took(time);
+        self
+    }
+}
+
+/// Tells the log of a call that came to nothing, counts it, and remembers it for `larder scripts` as it remembers tracebacks.
 pub fn report(mount: &MountState, (hooks, facts): (&Arc<Hooks>, &CallFacts<'_>), trouble: &CallTrouble) {
     let settings = mount.mount();
     let (name, call_time) = (&settings.application.name, settings.python.hook_time.as_millis());
+    let mut ended = None;
     let what = match trouble {
-        // The process has reported its traceback itself, and it is counted by that.
-        CallTrouble::Failed(failure) if failure.what.starts_with("Traceback") => return,
+        // The traceback comes from the process, for the log and for `larder scripts`.
+        CallTrouble::Raised(failure) => {
+            count_failed(hooks, failure);
+            mount.counts.errors.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
         CallTrouble::Ambiguous(cookie) => {
             return tracing::debug!("{name}: a request has two cookies {cookie:?} with different values");
         }
@@ -80,11 +130,17 @@ pub fn report(mount: &MountState, (hooks, facts): (&Arc<Hooks>, &CallFacts<'_>),
             mount.counts.errors.fetch_add(1, Ordering::Relaxed);
             return tracing::warn!("{name}: no process had room for a call in time");
         }
-        CallTrouble::Failed(failure) => at_line(hooks, failure),
-        CallTrouble::Late => format!(
-            "{}: a call took longer than hook_time ({call_time} ms); its process was ended, and the log has its stacks",
-            called(hooks, facts)
-        ),
+        CallTrouble::Failed(failure) => {
+            count_failed(hooks, failure);
+            at_line(hooks, failure)
+        }
+        CallTrouble::Late { pid } => {
+            ended = Some(*pid);
+            format!(
+                "{}: a call took longer than hook_time ({call_time} ms); its process was ended, and the log has its stacks",
+                called(hooks, facts)
+            )
+        }
         CallTrouble::Ended => {
             format!("{}: the process ended during a call, or sent what is no reply", called(hooks, facts))
         }
@@ -96,8 +152,15 @@ pub fn report(mount: &MountState, (hooks, facts): (&Arc<Hooks>, &CallFacts<'_>),
         method: facts.method.to_owned(),
         target: facts.path_and_query.to_owned(),
         traceback: what,
-        at: std::time::Duration::ZERO,
+        ended,
+        ..Failure::default()
     });
+}
+
+fn count_failed(hooks: &Hooks, failure: &ScriptFailure) {
+    if let Some(hook) = failure.by.and_then(|(hook, _)| hooks.at(hook)) {
+        hook.counts.failed.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// A decision that can't be followed, with its place: `policy.py:14: cart: …`.
@@ -110,8 +173,20 @@ fn at_line(hooks: &Hooks, failure: &ScriptFailure) -> String {
     }
 }
 
-/// The hooks of a call: which of them was at fault is not known.
+/// The hooks of a call. Of several it is not known yet which one was at fault.
 fn called(hooks: &Hooks, facts: &CallFacts<'_>) -> String {
-    let places = facts.hooks.iter().filter_map(|hook| Some(hooks.at(*hook)?.place.to_string()));
+    match facts.hooks.len() {
+        0 | 1 => places(hooks, facts.hooks),
+        _ => format!("one of {}", places(hooks, facts.hooks)),
+    }
+}
+
+fn places(hooks: &Hooks, called: &[u16]) -> String {
+    let places = called.iter().filter_map(|hook| Some(hooks.at(*hook)?.place.to_string()));
     places.collect::<Vec<_>>().join(", ")
+}
+
+fn names(hooks: &Hooks, called: &[u16]) -> String {
+    let names = called.iter().filter_map(|hook| Some(hooks.at(*hook)?.place.name.as_str()));
+    names.collect::<Vec<_>>().join(", ")
 }

@@ -1,7 +1,8 @@
 //! A record as a line of text.
 
 use crate::config::{LogField, LogFormat, Part};
-use crate::record::{Cause, HookTrail, Id, Names, Outcome, Record, WayNote};
+use crate::hook::HookNote;
+use crate::record::{Cause, HookTrail, Id, Names, Outcome, Query, Record, WayNote, without_values};
 use larder_wire::date::Stamp;
 use larder_wire::{Version, encode};
 use std::borrow::Cow;
@@ -10,16 +11,21 @@ use std::io::Write;
 use std::net::IpAddr;
 
 /// Appends the line of a record.
-pub(super) fn append(record: &Record, names: &Names, before: &Before, format: &LogFormat, out: &mut Vec<u8>) {
+pub(super) fn append(
+    record: &Record,
+    (names, before): (&Names, &Before),
+    (format, query): (&LogFormat, Query),
+    out: &mut Vec<u8>,
+) {
     match format {
-        LogFormat::Combined => combined(record, before, out),
-        LogFormat::Squid => squid(record, out),
-        LogFormat::Json => json(record, names, out),
+        LogFormat::Combined => combined(record, before, query, out),
+        LogFormat::Squid => squid(record, query, out),
+        LogFormat::Json => json(record, names, query, out),
         LogFormat::Custom(template) => template.parts.iter().for_each(|part| match part {
             Part::Text(text) => out.extend_from_slice(text.as_bytes()),
             Part::Field(LogField::Id) => Value::Name(names.name(record.number)).write(out),
             Part::Field(LogField::Date) => out.extend_from_slice(&before.date(record.stamp())),
-            Part::Field(field) => value(record, *field).write(out),
+            Part::Field(field) => value(record, *field, query).write(out),
         }),
     }
     out.push(b'\n');
@@ -78,19 +84,22 @@ enum Value<'a> {
     Name(Id),
 }
 
-fn value(record: &Record, field: LogField) -> Value<'_> {
+fn value(record: &Record, field: LogField, query: Query) -> Value<'_> {
     match field {
         LogField::Time => Value::Time(record.at.as_secs(), record.at.subsec_micros()),
         LogField::Client => Value::Address(record.peer.to_canonical()),
         LogField::User => record.user().map_or(Value::Nothing, text),
         LogField::Certificate => record.certificate().map_or(Value::Nothing, text),
         LogField::Method => record.method.as_ref().map_or(Value::Nothing, |method| text(method.as_str())),
-        LogField::Url => text(&record.url),
+        LogField::Url => url(&record.url, query),
         LogField::Host => text(host(&record.url)),
         LogField::Version => Value::Text(record.version.as_str()),
         LogField::Status => Value::Number(record.status.into()),
         LogField::Bytes => Value::Number(record.bytes),
-        LogField::Referer => record.text(|texts| texts.referer.as_deref()).map_or(Value::Nothing, text),
+        // The page before may be one of the same site, with the same secret in its URL.
+        LogField::Referer => {
+            record.text(|texts| texts.referer.as_deref()).map_or(Value::Nothing, |referer| url(referer, query))
+        }
         LogField::Agent => record.text(|texts| texts.agent.as_deref()).map_or(Value::Nothing, text),
         LogField::Type => record.text(|texts| texts.content_type.as_deref()).map_or(Value::Nothing, text),
         LogField::Outcome => Value::Text(record.outcome.as_str()),
@@ -102,7 +111,7 @@ fn value(record: &Record, field: LogField) -> Value<'_> {
         | LogField::HookScript
         | LogField::HookLine
         | LogField::HookMicros
-        | LogField::HookRemembered => record.hooks().map_or(Value::Nothing, |hooks| value_of_hooks(hooks, field)),
+        | LogField::HookRemembered => value_of_hooks(record, field),
         LogField::Icap => match record.icap_words() {
             words if words.is_empty() => Value::Nothing,
             words => Value::Words(words),
@@ -133,15 +142,57 @@ fn value(record: &Record, field: LogField) -> Value<'_> {
     }
 }
 
-fn value_of_hooks(hooks: &HookTrail, field: LogField) -> Value<'_> {
-    let Some(note) = hooks.last_work() else { return Value::Nothing };
+fn value_of_hooks(record: &Record, field: LogField) -> Value<'_> {
+    let (trail, fetched) = (record.hooks(), record.with_fetched_hook(HookNote::clone));
+    if trail.is_none() && fetched.is_none() {
+        return Value::Nothing;
+    }
     match field {
-        LogField::Hook => text(&note.place.name),
-        LogField::HookScript => text(&note.place.script),
-        LogField::HookLine => Value::Number(note.line.into()),
-        LogField::HookMicros => Value::Number(hooks.micros()),
-        LogField::HookRemembered => Value::Flag(hooks.is_remembered()),
-        _ => Value::Nothing,
+        LogField::HookMicros => {
+            let of_fetched = fetched.map_or(0, |note| note.micros);
+            return Value::Number(trail.map_or(0, HookTrail::micros).saturating_add(of_fetched));
+        }
+        LogField::HookRemembered => {
+            let was_asked =
+                trail.is_some_and(|hooks| !hooks.is_remembered()) || fetched.is_some_and(|it| !it.remembered);
+            return Value::Flag(!was_asked);
+        }
+        _ => {}
+    }
+    let of_trail = trail.and_then(HookTrail::last_work);
+    let is_later = |fetched: &HookNote| {
+        let is_before = |note: &HookNote| note.did.is_empty() || note.stage < fetched.stage;
+        of_trail.is_none() || !fetched.did.is_empty() && of_trail.is_some_and(is_before)
+    };
+    match (fetched.filter(is_later), of_trail) {
+        (Some(note), _) => match field {
+            LogField::Hook => words(&note.place.name),
+            LogField::HookScript => words(&note.place.script),
+            _ => line_of(&note),
+        },
+        (None, Some(note)) => match field {
+            LogField::Hook => text(&note.place.name),
+            LogField::HookScript => text(&note.place.script),
+            _ => line_of(note),
+        },
+        (None, None) => Value::Nothing,
+    }
+}
+
+/// The line of a hook. Where only its files are known, because they can't be loaded, there is none.
+fn line_of(note: &HookNote) -> Value<'static> {
+    if note.line == 0 { Value::Nothing } else { Value::Number(note.line.into()) }
+}
+
+fn words(text: &str) -> Value<'static> {
+    if text.is_empty() { Value::Nothing } else { Value::Words(text.to_owned()) }
+}
+
+/// A URL, without the values of its query where these are not logged.
+fn url(url: &str, query: Query) -> Value<'_> {
+    match query {
+        Query::Hidden if url.contains('?') => Value::Words(without_values(url)),
+        Query::Hidden | Query::Kept => text(url),
     }
 }
 
@@ -187,7 +238,7 @@ impl Value<'_> {
 
 /// The combined format of web servers, with outcome and microseconds behind it. Most logs are in it, so it is written
 /// directly, without a `Value` for each field.
-fn combined(record: &Record, before: &Before, out: &mut Vec<u8>) {
+fn combined(record: &Record, before: &Before, query: Query, out: &mut Vec<u8>) {
     out.reserve(FIXED_BYTES + record.url.len());
     match record.user() {
         None => before.start(record.peer, record.stamp(), out),
@@ -203,10 +254,7 @@ fn combined(record: &Record, before: &Before, out: &mut Vec<u8>) {
     // A token has nothing that could end a field.
     out.extend_from_slice(record.method.as_ref().map_or("-", |method| method.as_str()).as_bytes());
     out.push(b' ');
-    match record.url.as_str() {
-        "" => out.push(b'-'),
-        url => escape(url, out),
-    }
+    url(&record.url, query).write(out);
     out.extend_from_slice(match record.version {
         Version::Http10 => b" HTTP/1.0\" ",
         Version::Http11 => b" HTTP/1.1\" ",
@@ -218,9 +266,9 @@ fn combined(record: &Record, before: &Before, out: &mut Vec<u8>) {
         None => out.extend_from_slice(b" \"-\" \"-\" "),
         Some(_) => {
             out.extend_from_slice(b" \"");
-            value(record, LogField::Referer).write(out);
+            value(record, LogField::Referer, query).write(out);
             out.extend_from_slice(b"\" \"");
-            value(record, LogField::Agent).write(out);
+            value(record, LogField::Agent, query).write(out);
             out.extend_from_slice(b"\" ");
         }
     }
@@ -238,7 +286,7 @@ fn column(text: &str, out: &mut Vec<u8>) {
 const FIXED_BYTES: usize = 160;
 
 /// Squid's native format: `time elapsed client code/status bytes method URL user from type`.
-fn squid(record: &Record, out: &mut Vec<u8>) {
+fn squid(record: &Record, query: Query, out: &mut Vec<u8>) {
     let (seconds, millis) = (record.at.as_secs(), record.at.subsec_millis());
     let (elapsed, client) = (record.micros() / 1000, record.peer.to_canonical());
     let (code, status) = (squid_code(record), record.status);
@@ -246,7 +294,7 @@ fn squid(record: &Record, out: &mut Vec<u8>) {
     let bytes = record.bytes;
     let _ = write!(out, "{seconds:9}.{millis:03} {elapsed:6} {client} {code}{aborted}/{status:03} {bytes} ");
     for (field, after) in [(LogField::Method, " "), (LogField::Url, " ")] {
-        value(record, field).write(out);
+        value(record, field, query).write(out);
         out.extend_from_slice(after.as_bytes());
     }
     match record.user() {
@@ -254,7 +302,7 @@ fn squid(record: &Record, out: &mut Vec<u8>) {
         Some(user) => column(user, out),
     }
     out.push(b' ');
-    value(record, LogField::SquidFrom).write(out);
+    value(record, LogField::SquidFrom, query).write(out);
     out.push(b' ');
     // As Squid does; what an origin writes behind it must not look like further columns.
     let kind = record.text(|texts| texts.content_type.as_deref()).and_then(|all| all.split([';', ' ', '\t']).next());
@@ -304,7 +352,7 @@ fn squid_from(record: &Record) -> (&'static str, Cow<'_, str>) {
     }
 }
 
-fn json(record: &Record, names: &Names, out: &mut Vec<u8>) {
+fn json(record: &Record, names: &Names, query: Query, out: &mut Vec<u8>) {
     let derived = [LogField::Date, LogField::Host, LogField::Millis, LogField::SquidCode, LogField::SquidFrom];
     // Few requests meet hooks, and lines of all others would be longer by a fifth.
     let of_hooks =
@@ -314,7 +362,7 @@ fn json(record: &Record, names: &Names, out: &mut Vec<u8>) {
     let of_rules = [LogField::Rule, LogField::Mark];
     let is_left_out = |field: &LogField| {
         derived.contains(field)
-            || record.hooks().is_none() && of_hooks.contains(field)
+            || record.hooks().is_none() && of_hooks.contains(field) && record.with_fetched_hook(|_| ()).is_none()
             || of_icap.contains(field) && record.icap_micros().is_none()
             || of_helpers.contains(field) && record.helpers().is_empty()
             || record.rules().is_none() && of_rules.contains(field)
@@ -329,7 +377,7 @@ fn json(record: &Record, names: &Names, out: &mut Vec<u8>) {
         let _ = write!(out, "\"{}\":", field.as_str());
         let says = match field {
             LogField::Id => Value::Name(names.name(record.number)),
-            field => value(record, field),
+            field => value(record, field, query),
         };
         says.write_json(out);
         before = b',';
@@ -380,7 +428,7 @@ fn clf_date(stamp: Stamp) -> Date {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hook::HookNote;
+    use crate::config::application::{Application, Interface};
     use crate::mount::{HookPlace, Hooks, Stage};
     use crate::page::Page;
     use crate::record::{IcapDid, IcapNote, LogTexts, Number};
@@ -404,8 +452,12 @@ mod tests {
     }
 
     fn line(record: &Record, format: &str) -> String {
+        line_with(record, format, Query::Kept)
+    }
+
+    fn line_with(record: &Record, format: &str, query: Query) -> String {
         let mut out = Vec::new();
-        append(record, &Names::default(), &Before::default(), &LogFormat::parse(format).unwrap(), &mut out);
+        append(record, (&Names::default(), &Before::default()), (&LogFormat::parse(format).unwrap(), query), &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -448,6 +500,48 @@ mod tests {
             (&"cart".into(), &"policy.py".into(), &5.into())
         );
         assert_eq!((&json["hook_micros"], &json["hook_remembered"]), (&70.into(), &false.into()));
+    }
+
+    #[test]
+    fn hooks_on_the_answer_of_an_origin_are_named_too() {
+        let note = |stage, name: &str, did: &str| {
+            let place = HookPlace { name: name.to_owned(), script: "policy.py".to_owned(), line: 3 };
+            let note = HookNote::begin(stage, &Hooks::default(), &[]).did(did);
+            HookNote { place: place.into(), line: 7, micros: 5, ..note }
+        };
+        let format = "{hook} {hook_script}:{hook_line} {hook_micros}";
+        for (of_request, of_respond, expected) in [
+            (None, None, "api policy.py:7 5\n"),
+            (Some(""), None, "api policy.py:7 10\n"),
+            (Some("key \"a\""), None, "api policy.py:7 10\n"),
+            (Some("key \"a\""), Some("sets x"), "stamp policy.py:7 15\n"),
+        ] {
+            let mut record = record();
+            of_request.into_iter().for_each(|did| record.note_hook(note(Stage::Request, "plans", did)));
+            let notes = record.notes();
+            notes.by_hook.replace(Some(Box::new(note(Stage::Fetched, "api", "hook-failed: not stored"))));
+            record.detail().unwrap().fetches.push(Cause::Uri, notes);
+            of_respond.into_iter().for_each(|did| record.note_hook(note(Stage::Respond, "stamp", did)));
+            assert_eq!(line(&record, format), expected);
+            let json: serde_json::Value = serde_json::from_str(&line(&record, "json")).unwrap();
+            assert_eq!(json["hook"], expected.split(' ').next().unwrap());
+        }
+        let mut record = record();
+        let files = Application { interface: Interface::Hooks, name: "hooks:policy.py".to_owned() };
+        record.note_hook(HookNote::of_files(Stage::Respond, &files).did("hook-not-loaded"));
+        assert_eq!(line(&record, format), "- policy.py:- 0\n");
+    }
+
+    #[test]
+    fn values_of_queries_are_left_out_of_each_format() {
+        let mut record = record();
+        record.url = "http://www.example.org/a?token=s3cret&s3cret".to_owned();
+        record.extras.get_or_insert_default().texts.referer = Some("http://www.example.org/b?token=s3cret".into());
+        for format in ["combined", "squid", "json", "{url} {referer} {host}"] {
+            let (kept, hidden) = (line_with(&record, format, Query::Kept), line_with(&record, format, Query::Hidden));
+            assert!(kept.contains("/a?token=s3cret&s3cret"), "{kept}");
+            assert!(!hidden.contains("s3cret") && hidden.contains("/a?token=…&…"), "{hidden}");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub use sink::Sink;
 
 use crate::config::{Log, LogFormat, TextsLogged};
 use crate::live::{Copy, Live};
-use crate::record::{Names, Record};
+use crate::record::{Names, Query, Record};
 use std::cell::RefCell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,6 +35,7 @@ const FINISH_WITHIN: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 struct Setup {
     format: LogFormat,
+    query: Query,
     texts: TextsLogged,
     queue_bytes_max: usize,
 }
@@ -67,8 +68,8 @@ enum Order {
 }
 
 impl AccessLog {
-    /// Opens the log and starts its thread.
-    pub fn open(log: Option<&Log>) -> io::Result<(AccessLog, JoinHandle<()>)> {
+    /// Opens the log and starts its thread. Values of queries stand in its lines or do not.
+    pub fn open(log: Option<&Log>, query: Query) -> io::Result<(AccessLog, JoinHandle<()>)> {
         let sink = log.map(|log| Sink::open(&log.to)).transpose()?;
         let (orders, ordered) = sync_channel(ORDERS_MAX);
         let waiting_bytes = Arc::new(AtomicUsize::new(0));
@@ -76,14 +77,14 @@ impl AccessLog {
         let counts = (Arc::clone(&waiting_bytes), Arc::clone(&dropped), Arc::clone(&restarts));
         let writer = Writer { sink, waiting: counts.0, dropped: counts.1, restarts: counts.2, told: false };
         let writer = std::thread::Builder::new().name("log".into()).spawn(move || writer.run(&ordered))?;
-        let setup = Live::new(setup(log));
+        let setup = Live::new(setup(log, query));
         let on = AtomicBool::new(log.is_some());
         Ok((AccessLog { on, setup, orders, waiting_bytes, dropped, restarts }, writer))
     }
 
     /// Changes the settings, with a sink that is open already; `None` ends the log.
-    pub fn change(&self, log: Option<(&Log, Sink)>) {
-        self.setup.replace(setup(log.as_ref().map(|(log, _)| *log)));
+    pub fn change(&self, log: Option<(&Log, Sink)>, query: Query) {
+        self.setup.replace(setup(log.as_ref().map(|(log, _)| *log), query));
         self.on.store(log.is_some(), Ordering::Relaxed);
         self.tell(Order::Become(log.map(|(_, sink)| sink)));
     }
@@ -102,7 +103,7 @@ impl AccessLog {
     pub fn line(&self, record: &Record, names: &Names, lines: &Lines) {
         let setup = lines.setup.of(&self.setup);
         let mut bytes = lines.bytes.borrow_mut();
-        line::append(record, names, &lines.before, &setup.format, &mut bytes);
+        line::append(record, (names, &lines.before), (&setup.format, setup.query), &mut bytes);
         if bytes.len() >= BUNDLE_BYTES_MAX {
             drop(bytes);
             self.hand_over(lines);
@@ -165,9 +166,9 @@ impl AccessLog {
     }
 }
 
-fn setup(log: Option<&Log>) -> Setup {
+fn setup(log: Option<&Log>, query: Query) -> Setup {
     let format = log.map_or(LogFormat::Combined, |log| log.format.clone());
-    Setup { texts: format.texts(), format, queue_bytes_max: log.map_or(0, |log| log.queue_bytes_max) }
+    Setup { texts: format.texts(), format, query, queue_bytes_max: log.map_or(0, |log| log.queue_bytes_max) }
 }
 
 fn line_count(lines: &[u8]) -> u64 {
@@ -245,7 +246,7 @@ mod tests {
     fn a_file_that_was_moved_away_is_begun_anew() {
         let folder = tempfile::tempdir().unwrap();
         let (path, old) = (folder.path().join("access.log"), folder.path().join("access.log.1"));
-        let (log, writer) = AccessLog::open(Some(&to(path.clone(), 1 << 20))).unwrap();
+        let (log, writer) = AccessLog::open(Some(&to(path.clone(), 1 << 20)), Query::Kept).unwrap();
         let lines = Lines::default();
         let write = |many: usize| {
             (0..many).for_each(|_| log.line(&record(), &Names::default(), &lines));
@@ -264,10 +265,10 @@ mod tests {
         assert_eq!(count(&path), 3, "reopened");
         let other = folder.path().join("other.log");
         let changed = to(other.clone(), 1 << 20);
-        log.change(Some((&changed, Sink::open(&changed.to).unwrap())));
+        log.change(Some((&changed, Sink::open(&changed.to).unwrap())), Query::Kept);
         write(1);
         assert_eq!((count(&path), count(&other)), (3, 1), "changed");
-        log.change(None);
+        log.change(None, Query::Kept);
         assert!(!log.is_on());
         drop(log);
         writer.join().unwrap();
@@ -277,7 +278,7 @@ mod tests {
     fn what_does_not_fit_the_queue_is_dropped_and_counted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.log");
-        let (log, writer) = AccessLog::open(Some(&to(path.clone(), 10))).unwrap();
+        let (log, writer) = AccessLog::open(Some(&to(path.clone(), 10)), Query::Kept).unwrap();
         let lines = Lines::default();
         (0..5).for_each(|_| log.line(&record(), &Names::default(), &lines));
         log.hand_over(&lines);

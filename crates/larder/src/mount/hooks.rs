@@ -1,5 +1,6 @@
 //! The filters of hooks: which of them are called for a request is decided here, without a hop to their process.
 
+use super::hook_counts::{HookBook, HookCounts, HookName};
 use crate::config::{HostPattern, PathPattern};
 use larder_wire::{Fields, Host};
 use serde::Deserialize;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// When hooks are called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
     /// After the rules, before the key is made.
     Request,
@@ -108,14 +109,16 @@ pub struct Hook {
     fields: Vec<String>,
     /// How long its decisions hold.
     pub remember: Option<Duration>,
+    /// Counts of its calls, which those of its earlier versions are in.
+    pub counts: Arc<HookCounts>,
 }
 
 /// The longest time that a decision is remembered.
 const REMEMBER_MAX: Duration = Duration::from_secs(86_400);
 
 impl Hook {
-    /// A hook by its declaration; the error is for the author of the script.
-    pub fn of(declared: &Declared) -> Result<Hook, String> {
+    /// A hook by its declaration, counted in this book; the error is for the author of the script.
+    pub fn of(declared: &Declared, book: &HookBook) -> Result<Hook, String> {
         let stage = Stage::of_decorator(&declared.stage);
         let stage = stage.ok_or_else(|| format!("there is no stage {:?}", declared.stage))?;
         let script = file_name(&declared.file).to_owned();
@@ -124,6 +127,7 @@ impl Hook {
         let hosts = declared.hosts.iter().map(|text| HostPattern::parse(text).ok_or_else(|| wrong("host", text)));
         let paths =
             declared.paths.iter().map(|text| PathPattern::parse(text).ok_or_else(|| wrong("path pattern", text)));
+        let named = HookName { script: place.script.clone(), name: place.name.clone(), stage };
         Ok(Hook {
             stage,
             hosts: hosts.collect::<Result<_, _>>()?,
@@ -132,6 +136,7 @@ impl Hook {
             statuses: declared.statuses.clone(),
             fields: declared.fields.clone(),
             remember: declared.remember_ms.map(Duration::from_millis).map(|time| time.min(REMEMBER_MAX)),
+            counts: book.counts_of(named),
             place: Arc::new(place),
         })
     }
@@ -184,14 +189,14 @@ pub struct Hooks {
 }
 
 impl Hooks {
-    /// The hooks that a process declares.
-    pub fn of(declared: &[Declared]) -> Result<Hooks, String> {
+    /// The hooks that a process declares, counted in this book.
+    pub fn of(declared: &[Declared], book: &HookBook) -> Result<Hooks, String> {
         /// Places are numbers of 16 bits on the wire, and so many are not a little logic any more.
         const HOOKS_MAX: usize = 256;
         if declared.len() > HOOKS_MAX {
             return Err(format!("{} hooks are more than {HOOKS_MAX}", declared.len()));
         }
-        let list = declared.iter().map(Hook::of).collect::<Result<Vec<_>, _>>()?;
+        let list = declared.iter().map(|hook| Hook::of(hook, book)).collect::<Result<Vec<_>, _>>()?;
         let stages = Stage::ALL.map(|stage| list.iter().any(|hook| hook.stage == stage));
         Ok(Hooks { list, stages })
     }
@@ -226,6 +231,20 @@ impl Hooks {
     /// Whether any of them is for this stage.
     pub fn has(&self, stage: Stage) -> bool {
         self.stages[stage as usize]
+    }
+
+    /// Counts a call of the hooks at these places, of which so many ran as there are times.
+    pub fn took(&self, called: &[u16], nanos: &[u64]) {
+        for (place, nanos) in called.iter().zip(nanos) {
+            if let Some(hook) = self.at(*place) {
+                hook.counts.took(*nanos);
+            }
+        }
+    }
+
+    /// All of them, in the order in which they run.
+    pub fn iter(&self) -> impl Iterator<Item = &Hook> {
+        self.list.iter()
     }
 
     /// The hook at this place.

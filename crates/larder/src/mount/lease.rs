@@ -79,7 +79,12 @@ impl ProcessLease {
 
     /// The request goes on although its time is over: the process is to be ended.
     pub fn hangs(&self) {
-        self.process.hangs();
+        self.process.hangs(None);
+    }
+
+    /// The same, in this hook, where it can be only one.
+    pub fn hangs_in(&self, hook: Option<u16>) {
+        self.process.hangs(hook);
     }
 }
 

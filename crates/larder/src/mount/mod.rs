@@ -3,6 +3,8 @@
 //! [`Mounts`] about them; a worker leases one for each request.
 
 mod condition;
+mod failures;
+mod hook_counts;
 mod hooks;
 mod lease;
 mod spool;
@@ -10,6 +12,8 @@ mod stream;
 mod turns;
 
 pub use condition::Condition;
+pub use failures::{FailedLoad, Failure, Failures};
+pub use hook_counts::{HookBook, HookCounts, HookName, HookSums};
 pub use hooks::{Asked, Declared, Hook, HookPlace, Hooks, NamedRoute, Stage};
 pub use lease::{MountTrouble, ProcessLease, Room};
 pub use spool::{BufferBudget, FILE_EXTENSION, Spool};
@@ -20,10 +24,10 @@ use crate::client::Client;
 use crate::clock;
 use crate::config::application::Interface;
 use crate::config::{Mount, Python};
+use failures::{TARGET_BYTES_MAX, TRACEBACK_BYTES_MAX, WORD_BYTES_MAX, cut};
 use larder_wire::Host;
 use parking_lot::{Mutex, RwLock};
-use serde::{Deserialize, Serialize};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -33,49 +37,19 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 use turns::Turns;
 
-/// Failures of requests that are remembered of one application.
-const FAILURES_MAX: usize = 16;
-
-/// The most of a traceback that is remembered; the log has all of it.
-const TRACEBACK_BYTES_MAX: usize = 16 << 10;
-
-/// The most that is remembered of a target, as of the URL of a record.
-const TARGET_BYTES_MAX: usize = 2 << 10;
-
-/// The most that is remembered of a name, a method or a version.
-const WORD_BYTES_MAX: usize = 64;
+/// The field with the name of the request, for an application that this server runs.
+pub const REQUEST_NAME: &str = "Larder-Request";
 
 /// Bounds of processes that are remembered.
 const BOUNDS_MAX: usize = 16;
 
-/// A request that raised an exception.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Failure {
-    /// The name of the request.
-    #[serde(default)]
-    pub request: String,
-    /// Its method.
-    #[serde(default)]
-    pub method: String,
-    /// Its target.
-    #[serde(default)]
-    pub target: String,
-    /// The traceback.
-    pub traceback: String,
-    /// When it became known.
-    #[serde(skip)]
-    pub at: Duration,
-}
-
-/// A version of an application that could not be loaded.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FailedLoad {
-    /// The traceback.
-    pub traceback: String,
-    /// The probable remedy; empty where none is known.
-    pub hint: String,
-    /// When it became known.
-    pub at: Duration,
+/// A version of an application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// That of the files as they are.
+    Newest,
+    /// The last one that could be loaded.
+    LastGood,
 }
 
 /// The facts about an application beside its processes, for people.
@@ -85,6 +59,8 @@ pub struct MountReport {
     pub python: String,
     /// How often all processes were begun anew.
     pub generation: u64,
+    /// The newest of these versions of which it is known whether it can be loaded.
+    pub settled: u64,
     /// When the version that serves was loaded.
     pub loaded_at: Option<Duration>,
     /// Why the application, or its newest version, could not be loaded.
@@ -93,8 +69,8 @@ pub struct MountReport {
     pub confined: Vec<String>,
     /// Those that the system lacks.
     pub lacks: Vec<String>,
-    /// The last requests that raised an exception, the newest last.
-    pub failures: VecDeque<Failure>,
+    /// The last requests that failed.
+    pub failures: Failures,
 }
 
 /// All applications of a server, by the names that their origins have.
@@ -154,6 +130,10 @@ pub struct MountState {
     pub counts: MountCounts,
     /// The bytes in its buffers.
     pub buffers: BufferBudget,
+    /// Counts of each of its hooks.
+    pub hook_book: HookBook,
+    /// The hooks of the version that was loaded last: their filters are known also while no process of it serves.
+    last_hooks: Mutex<Option<Arc<Hooks>>>,
     /// Where buffers have their files.
     folder: PathBuf,
     report: Mutex<MountReport>,
@@ -199,6 +179,8 @@ impl MountState {
             waiting_for_place: AtomicUsize::new(0),
             counts: MountCounts::default(),
             buffers: BufferBudget::default(),
+            hook_book: HookBook::default(),
+            last_hooks: Mutex::default(),
             folder,
             report: Mutex::default(),
         }
@@ -209,24 +191,41 @@ impl MountState {
         self.report.lock().clone()
     }
 
+    /// The number of the version that was begun last.
+    pub fn newest(&self) -> u64 {
+        self.report.lock().generation
+    }
+
+    /// Whether the application, or its newest version, could not be loaded.
+    pub fn has_load_failure(&self) -> bool {
+        self.report.lock().load_failure.is_some()
+    }
+
+    /// Whether the version of this number, or a later one, could be loaded; `None` as long as that is not known.
+    pub fn outcome_of(&self, generation: u64) -> Option<Result<(), FailedLoad>> {
+        let report = self.report.lock();
+        (report.settled >= generation).then(|| report.load_failure.clone().map_or(Ok(()), Err))
+    }
+
     /// Notes something about it.
     pub fn note(&self, change: impl FnOnce(&mut MountReport)) {
         change(&mut self.report.lock());
     }
 
-    /// Notes a request that raised an exception.
-    pub fn failed(&self, mut failure: Failure) {
+    /// Counts a request that failed, and notes it.
+    pub fn failed(&self, failure: Failure) {
         self.counts.errors.fetch_add(1, Ordering::Relaxed);
-        failure.at = clock::wall();
-        cut(&mut failure.request, WORD_BYTES_MAX);
-        cut(&mut failure.method, WORD_BYTES_MAX);
-        cut(&mut failure.target, TARGET_BYTES_MAX);
-        cut(&mut failure.traceback, TRACEBACK_BYTES_MAX);
-        let failures = &mut self.report.lock().failures;
-        if failures.len() == FAILURES_MAX {
-            failures.pop_front();
-        }
-        failures.push_back(failure);
+        self.note_failure(failure);
+    }
+
+    /// Notes a request that failed and is counted elsewhere.
+    pub fn note_failure(&self, failure: Failure) {
+        self.report.lock().failures.push(failure);
+    }
+
+    /// Notes where a process hung that was ended: with the failure of its request, which may become known a moment later.
+    pub fn was_at(&self, pid: u32, place: &str) {
+        self.report.lock().failures.was_at(pid, place);
     }
 
     /// Notes a version that could not be loaded.
@@ -235,14 +234,19 @@ impl MountState {
         failure.at = clock::wall();
         cut(&mut failure.hint, TARGET_BYTES_MAX);
         cut(&mut failure.traceback, TRACEBACK_BYTES_MAX);
-        self.report.lock().load_failure = Some(failure);
+        let mut report = self.report.lock();
+        (report.load_failure, report.settled) = (Some(failure), report.generation);
     }
 
-    /// Notes that a process has loaded the application.
-    pub fn loaded(&self, mut python: String, is_first_of_its_version: bool) {
+    /// Notes that a process has loaded the application: in its newest version, or in one before, which goes on because the newest can't
+    /// be loaded.
+    pub fn loaded(&self, mut python: String, version: Version, is_first_of_its_version: bool) {
         cut(&mut python, WORD_BYTES_MAX);
         let mut report = self.report.lock();
-        (report.python, report.load_failure) = (python, None);
+        report.python = python;
+        if version == Version::Newest {
+            (report.load_failure, report.settled) = (None, report.generation);
+        }
         if is_first_of_its_version {
             report.loaded_at = Some(clock::wall());
         }
@@ -308,14 +312,26 @@ impl MountState {
         self.changed.notify_waiters();
     }
 
+    /// Whether a process serves.
+    pub fn serves(&self) -> bool {
+        !self.serving.lock().processes.is_empty()
+    }
+
     /// The processes that serve.
     pub fn processes(&self) -> Vec<Arc<Process>> {
         self.serving.lock().processes.clone()
     }
 
-    /// The hooks of the processes that serve; `None` while there is none.
+    /// The hooks of the processes that serve. While there is none, those of the version that was loaded last: requests that their
+    /// filters let through wait for a process, or fail, and others go on. `None` before any was loaded.
     pub fn hooks(&self) -> Option<Arc<Hooks>> {
-        self.serving.lock().processes.first()?.hooks.clone()
+        let serving = self.serving.lock().processes.first().map(|process| process.hooks.clone());
+        serving.unwrap_or_else(|| self.last_hooks.lock().clone())
+    }
+
+    /// These hooks were loaded.
+    pub fn have_hooks(&self, hooks: &Arc<Hooks>) {
+        *self.last_hooks.lock() = Some(Arc::clone(hooks));
     }
 
     /// Whether the processes that serve run this version of hooks.
@@ -333,16 +349,6 @@ impl MountState {
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
-}
-
-/// Cuts a text that is too long: what stays is its beginning and its end, which says most in a traceback.
-fn cut(text: &mut String, bytes_max: usize) {
-    if text.len() <= bytes_max {
-        return;
-    }
-    let head = text.floor_char_boundary(bytes_max / 4);
-    let tail = text.ceil_char_boundary(text.len() - (bytes_max - bytes_max / 4));
-    *text = format!("{}\n… ({} bytes left out) …\n{}", &text[..head], tail - head, &text[tail..]);
 }
 
 /// A process that has imported its application.
@@ -371,6 +377,8 @@ pub struct Process {
 pub struct Hung {
     /// The number of the process.
     pub number: u64,
+    /// The place of the hook that ran, where it can be only one.
+    pub hook: Option<u16>,
 }
 
 impl Process {
@@ -410,29 +418,14 @@ impl Process {
             && self.turns.as_ref().is_some_and(|turns| turns.lock().take_one_more(now))
     }
 
-    /// A request goes on in it although its time is over.
-    fn hangs(&self) {
+    /// A request goes on in it although its time is over: in this hook, where it can be only one.
+    fn hangs(&self, hook: Option<u16>) {
         if !self.is_hung.swap(true, Ordering::Relaxed) {
             // A full queue means that the nursery ends others just now; this one takes no request meanwhile, and the next request
             // that finds its time over tells again.
-            if self.nursery.try_send(Hung { number: self.number }).is_err() {
+            if self.nursery.try_send(Hung { number: self.number, hook }).is_err() {
                 self.is_hung.store(false, Ordering::Relaxed);
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_texts_keep_their_beginning_and_their_end() {
-        let mut short = "é".repeat(8);
-        cut(&mut short, 16);
-        assert_eq!(short, "éééééééé");
-        let mut long = "Traceback:\n".to_owned() + &"é".repeat(100) + "\nValueError: x";
-        cut(&mut long, 40);
-        assert_eq!(long, "Traceback:\n… (185 bytes left out) …\néééééééé\nValueError: x");
     }
 }

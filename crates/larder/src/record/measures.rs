@@ -1,6 +1,7 @@
 //! Requests by outcome, with their times and bytes: cells of one worker, and their sums.
 
 use super::{Cause, Outcome, Record};
+use crate::latency::{BUCKETS, bucket_of};
 use std::array::from_fn;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,14 +21,6 @@ impl Count {
         self.0.take()
     }
 }
-
-/// Upper bounds of the latency buckets, in microseconds; what takes longer is in one more.
-pub const BOUNDS_MICROS: [u64; 19] = [
-    10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
-    2_500_000, 10_000_000, 60_000_000,
-];
-
-const BUCKETS: usize = BOUNDS_MICROS.len() + 1;
 
 /// Names of the classes of outcomes; a fixed set, whatever clients and origins send.
 pub const CLASSES: [&str; 10] =
@@ -83,8 +76,7 @@ impl Measures<Count> {
     pub fn count(&self, record: &Record) {
         let micros = record.micros();
         let measure = &self.classes[record.outcome.class()];
-        let bucket = BOUNDS_MICROS.iter().position(|&bound| micros <= bound).unwrap_or(BUCKETS - 1);
-        measure.buckets[bucket].add(1);
+        measure.buckets[bucket_of(micros)].add(1);
         measure.micros.add(micros);
         measure.bytes.add(record.bytes);
         if let Outcome::Miss(cause) = record.outcome {

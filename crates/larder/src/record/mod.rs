@@ -17,9 +17,9 @@ pub use cause::Cause;
 pub use group::{GroupNote, TryEnd, TryNote};
 pub use hooks::HookTrail;
 pub use icap::{IcapDid, IcapNote, IcapTrail};
-pub use measures::{BOUNDS_MICROS, CLASSES, Count, Measures, Sums as OutcomeSums};
+pub use measures::{CLASSES, Count, Measures, Sums as OutcomeSums};
 pub use number::{Id, Names, Number};
-pub use ring::{Query, RECORD_BYTES_MAX, Ring, shortened};
+pub use ring::{Query, RECORD_BYTES_MAX, Ring, shortened, without_values};
 pub use run::{LaterRequest, Network, Run, RunExchange, RunMiss, RunStats, Way};
 pub use run_hosts::RunHost;
 pub use trail::{Detail, Fetches, Keeping, Notes, Parallel, ParallelLimit, Peer, Reuse, Rule, Trail, Variant};
@@ -437,9 +437,17 @@ impl Record {
         if let Some(way) = extras.and_then(|extras| extras.way.as_deref()) {
             return Some(look(way));
         }
+        self.last_fetch()?.way.borrow().as_deref().map(look)
+    }
+
+    /// Looks at the work of hooks on the answer to its last fetch, where any were asked.
+    pub fn with_fetched_hook<T>(&self, look: impl FnOnce(&HookNote) -> T) -> Option<T> {
+        self.last_fetch()?.by_hook.borrow().as_deref().map(look)
+    }
+
+    fn last_fetch(&self) -> Option<&Rc<Notes>> {
         let fetches = self.detail.iter().flat_map(|detail| detail.fetches.iter().map(|(_, notes)| notes));
-        let notes = fetches.last().or_else(|| extras?.notes.as_ref())?;
-        notes.way.borrow().as_deref().map(look)
+        fetches.last().or_else(|| self.extras.as_deref()?.notes.as_ref())
     }
 
     /// Notes the name in the client's certificate, where a reader needs it.

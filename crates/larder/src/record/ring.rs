@@ -54,6 +54,13 @@ pub enum Query {
     Hidden,
 }
 
+impl Query {
+    /// As a setting says.
+    pub fn hidden_if(hides: bool) -> Query {
+        if hides { Query::Hidden } else { Query::Kept }
+    }
+}
+
 impl Ring {
     /// Begins for a worker: so many requests are kept.
     pub fn begin(&self, worker: usize, requests_max: usize, query: Query) {
@@ -233,7 +240,7 @@ pub fn shortened(url: &str, query: Query) -> String {
 }
 
 /// `http://a.example/x?q=1&r=2` becomes `http://a.example/x?q=…&r=…`.
-fn without_values(url: &str) -> String {
+pub fn without_values(url: &str) -> String {
     let Some((path, query)) = url.split_once('?') else { return url.to_owned() };
     let parts = query.split('&').map(|part| match part.split_once('=') {
         Some((name, value)) if !value.is_empty() => format!("{name}=…"),

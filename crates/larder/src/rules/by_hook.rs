@@ -2,7 +2,7 @@
 
 use crate::config::SiteOrigin;
 use crate::env::Env;
-use crate::hook::{CallFacts, CallTrouble, Decided, HookNote, LOAD_WAIT, RequestEffects, Stage};
+use crate::hook::{CallFacts, CallTrouble, Decided, FailedCall, HookNote, LOAD_WAIT, RequestEffects, Stage};
 use crate::mount::{Hooks, MountState};
 use crate::page::Page;
 use crate::record::Rule;
@@ -66,7 +66,7 @@ pub struct HookNeed {
 }
 
 /// The reply of hooks, found out for one request, or why there is none.
-pub(super) type HookReply = Result<Decided<RequestEffects>, (CallTrouble, Option<HookNote>)>;
+pub(super) type HookReply = Result<Decided<RequestEffects>, FailedCall>;
 
 impl HookNeed {
     /// Asks the hooks; `None` where they have to be looked up anew.
@@ -76,21 +76,16 @@ impl HookNeed {
         client: IpAddr,
         (request, name): (&RequestHead, &str),
     ) -> Option<HookReply> {
-        let Some((hooks, called)) = &self.called else {
-            return self.mount.ready(LOAD_WAIT).await.err().map(|trouble| Err((CallTrouble::of_load(trouble), None)));
-        };
         let began = tokio::time::Instant::now();
-        let facts = CallFacts::of(Stage::Request, (request, &self.url, client), (called, name));
-        let reply = env.hooks.ask((&self.mount, hooks), &facts).await?;
-        Some(reply.map_err(|trouble| {
-            let by = match &trouble {
-                CallTrouble::Failed(failure) => failure.by,
-                _ => None,
+        let Some((hooks, called)) = &self.called else {
+            let failed = |trouble| {
+                FailedCall::without_hooks(CallTrouble::of_load(trouble), Stage::Request, &self.mount)
+                    .took(began.elapsed())
             };
-            let note = HookNote::begin(Stage::Request, hooks, called).by(hooks, by, &[]);
-            let note = note.did(trouble.as_str()).took(began.elapsed());
-            (trouble, Some(note))
-        }))
+            return self.mount.ready(LOAD_WAIT).await.err().map(|trouble| Err(failed(trouble)));
+        };
+        let facts = CallFacts::of(Stage::Request, (request, &self.url, client), (called, name));
+        env.hooks.ask((&self.mount, hooks), &facts).await
     }
 }
 

@@ -9,7 +9,8 @@ use super::pages::{ambiguous, ambiguous_cookie, out_of_reach};
 use crate::config::Site;
 use crate::config::python::OnFailure;
 use crate::hook::{
-    self, CallFacts, CallTrouble, Decided, HookNote, HooksRead, RequestEffects, ScriptAnswer, ScriptFailure, Stage,
+    self, CallFacts, CallTrouble, Decided, FailedCall, HookNote, HooksRead, RequestEffects, ScriptAnswer,
+    ScriptFailure, Stage,
 };
 use crate::mount::{Asked, Hooks, MountState};
 use crate::page::Page;
@@ -125,7 +126,7 @@ pub(super) fn judge_connect(
     // A tunnel has no path, so that no filter of paths lets it through.
     Ok(match judged.reply([None, None])? {
         None => HookedConnect::GoesOn(None),
-        Some(Err((trouble, note))) => failed(&trouble, note),
+        Some(Err(FailedCall { trouble, note })) => failed(&trouble, Some(*note)),
         Some(Ok(Decided { effects, note, .. })) => match &effects.answer {
             None => HookedConnect::GoesOn(Some(note.did("opens the tunnel"))),
             // For the client that would be an open tunnel.
@@ -226,7 +227,7 @@ impl<'a> Judged<'a> {
     fn put_in_force(&self, reply: HookReply, hooked_by: HookedBy) -> Hooked {
         let Decided { effects, note, until } = match reply {
             Ok(decided) => decided,
-            Err((trouble, note)) => return self.failed(&trouble, note, hooked_by),
+            Err(FailedCall { trouble, note }) => return self.failed(&trouble, Some(*note), hooked_by),
         };
         if effects.is_nothing() {
             self.holds_while(until);
@@ -272,7 +273,8 @@ impl<'a> Judged<'a> {
     fn report(&self, failure: ScriptFailure) -> CallTrouble {
         let trouble = CallTrouble::Failed(failure);
         if let Some(hooks) = &self.hooks {
-            let facts = CallFacts::of(Stage::Request, (self.request, self.url, self.scene.client), (&[], ""));
+            let name = &self.scene.found.request;
+            let facts = CallFacts::of(Stage::Request, (self.request, self.url, self.scene.client), (&[], name));
             hook::report(self.mount, (hooks, &facts), &trouble);
         }
         trouble
@@ -437,7 +439,10 @@ pub fn denied(trouble: &CallTrouble) -> Page {
     if let CallTrouble::Ambiguous(cookie) = trouble {
         return ambiguous_cookie(cookie);
     }
-    let what = "A rule of this server, which is a script, failed.";
+    let what = match trouble {
+        CallTrouble::NotLoaded(_) => "The rules of this server, which are a script, can't be loaded.",
+        _ => "A rule of this server, which is a script, failed.",
+    };
     let remedy = "Tell the administrator: `larder scripts` and the log say why.";
     Page::new(trouble.status(), trouble.as_str(), what, remedy)
 }

@@ -70,6 +70,8 @@ impl fmt::Debug for HelperFound {
 #[derive(Clone, Debug, Default)]
 pub struct FoundFacts {
     pub(super) hook: Option<HookReply>,
+    /// The name of the request, where hooks were asked about it.
+    pub(super) request: String,
     /// Rules with a rate have counted the request.
     pub(super) is_counted: Cell<bool>,
     /// Those of them that hold for the URL that a hook has chosen.
@@ -139,7 +141,10 @@ impl Need {
         found: &mut FoundFacts,
     ) {
         match self {
-            Need::Hooks(need) => found.hook = need.find_out(env, peer.address.ip(), (request, name)).await,
+            Need::Hooks(need) => {
+                name.clone_into(&mut found.request);
+                found.hook = need.find_out(env, peer.address.ip(), (request, name)).await;
+            }
             Need::Login(need) => found.ask_login(*need, &env.common.people.helpers).await,
             Need::Helper(need) => found.ask_helper(*need).await,
             #[cfg(test)]

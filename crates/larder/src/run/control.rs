@@ -15,6 +15,9 @@ use std::time::Duration;
 
 /// How long the server may take for an answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// A reload waits for applications to be imported.
+const RELOAD_WITHIN: Duration = Duration::from_secs(90);
 /// The longest answer that is read.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
@@ -44,6 +47,43 @@ pub struct Reloaded {
     /// Files that were read again, by what they are for.
     #[serde(default)]
     pub read_again: Vec<String>,
+    /// The outcome for each application and each list of hooks.
+    #[serde(default)]
+    pub scripts: Vec<ReloadedScript>,
+}
+
+/// The outcome of a reload for an application or a list of hooks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReloadedScript {
+    /// Its name.
+    pub name: String,
+    /// The outcome.
+    pub outcome: LoadOutcome,
+    /// Why it can't be loaded, in a line.
+    pub trouble: Option<String>,
+}
+
+/// The outcome of a reload for one application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LoadOutcome {
+    /// None of its files has changed.
+    Unchanged,
+    /// Its newest version serves.
+    Loaded,
+    /// Its newest version can't be loaded, and the one before goes on.
+    OldGoesOn,
+    /// It can't be loaded, and requests fail.
+    Failed,
+    /// It is being loaded still.
+    Loading,
+}
+
+impl LoadOutcome {
+    /// Whether the files as they are do not serve.
+    pub fn is_trouble(self) -> bool {
+        matches!(self, LoadOutcome::OldGoesOn | LoadOutcome::Failed | LoadOutcome::Loading)
+    }
 }
 
 /// Talks to the server behind a socket, one connection a request.
@@ -118,21 +158,23 @@ impl Client {
 
     /// Has the server read its configuration again. The inner `Err` is the server's reason for refusing.
     pub fn reload(&self) -> io::Result<Result<Reloaded, String>> {
-        self.change("/reload")
+        changed(&self.ask_within(RELOAD_WITHIN, "POST", "/reload")?)
     }
 
     /// Has the server change something. The inner `Err` is the server's reason for refusing.
     pub fn change<A: DeserializeOwned>(&self, path: &str) -> io::Result<Result<A, String>> {
-        let answer = self.ask("POST", path)?;
-        if let Some(trouble) = refused(&answer)? {
-            return Ok(Err(trouble));
-        }
-        serde_json::from_slice(body(&answer)?).map(Ok).map_err(io::Error::from)
+        changed(&self.ask("POST", path)?)
     }
 
     fn ask(&self, method: &str, path: &str) -> io::Result<Vec<u8>> {
+        self.ask_within(ANSWER_WITHIN, method, path)
+    }
+
+    fn ask_within(&self, within: Duration, method: &str, path: &str) -> io::Result<Vec<u8>> {
+        let stream = self.send(method, path)?;
+        stream.set_read_timeout(Some(within))?;
         let mut answer = Vec::new();
-        self.send(method, path)?.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
+        stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
         Ok(answer)
     }
 
@@ -145,6 +187,14 @@ impl Client {
         stream.write_all(head.as_bytes())?;
         Ok(stream)
     }
+}
+
+/// The answer to a change, or the reason for refusing it.
+fn changed<A: DeserializeOwned>(answer: &[u8]) -> io::Result<Result<A, String>> {
+    if let Some(trouble) = refused(answer)? {
+        return Ok(Err(trouble));
+    }
+    serde_json::from_slice(body(answer)?).map(Ok).map_err(io::Error::from)
 }
 
 /// The reason of a refusal in an answer, if it is one.

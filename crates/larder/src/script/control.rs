@@ -51,23 +51,22 @@ pub(super) struct Files {
 }
 
 /// Why an application could not be loaded.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 pub(super) struct LoadFailure {
     /// The traceback.
     pub traceback: String,
     /// The probable remedy.
     #[serde(default)]
     pub hint: String,
+    /// Files of the application that it had read until then: it is tried again when one of them changes.
+    #[serde(default)]
+    pub files: Vec<PathBuf>,
 }
 
 impl LoadFailure {
-    /// One line: the last one of the traceback, and the hint.
-    pub fn in_one_line(&self) -> String {
-        let last = self.traceback.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no traceback");
-        match self.hint.trim() {
-            "" => last.trim().to_owned(),
-            hint => format!("{} ({hint})", last.trim()),
-        }
+    /// One that no process has told.
+    pub fn of(what: impl Into<String>) -> LoadFailure {
+        LoadFailure { traceback: what.into(), hint: String::new(), files: Vec::new() }
     }
 }
 
@@ -88,7 +87,7 @@ mod tests {
         );
         let failed = br#"{"failed": {"traceback": "Traceback:\n  File\nModuleNotFoundError: No module named 'x'\n\n", "hint": "install x"}}"#;
         let Some(Message::Failed(failed)) = parse(failed) else { panic!("no failure") };
-        assert_eq!(failed.in_one_line(), "ModuleNotFoundError: No module named 'x' (install x)");
+        assert_eq!((failed.hint.as_str(), failed.files.len()), ("install x", 0));
         let error = br#"{"error": {"request": "abc", "method": "GET", "target": "/", "traceback": "T"}}"#;
         assert!(matches!(parse(error), Some(Message::Error(failure)) if failure.request == "abc"));
         let files = br#"{"files": {"files": ["/srv/views.py"]}}"#;
@@ -96,7 +95,5 @@ mod tests {
         for no_message in [&b""[..], b"{}", b"{\"ready\": 1}", b"[]", b"\xff", b"{\"error\": {}}", b"{\"other\": {}}"] {
             assert!(parse(no_message).is_none(), "{no_message:?}");
         }
-        let empty = LoadFailure { traceback: String::new(), hint: String::new() };
-        assert_eq!(empty.in_one_line(), "no traceback");
     }
 }

@@ -36,6 +36,9 @@ const RUNTIME: &[(&str, &str)] = &[
 /// The longest path of a folder in which sockets have names that the system takes (108 bytes with the last one 0).
 const FOLDER_BYTES_MAX: usize = 80;
 
+/// The folder of versions of hooks that are kept.
+const KEPT: &str = "kept";
+
 /// Where the runtime and the sockets of processes are.
 pub(super) struct ScriptFolder {
     path: PathBuf,
@@ -69,6 +72,7 @@ impl ScriptFolder {
             }
         };
         write_library(&path.join("lib"))?;
+        let _ = fs::remove_dir_all(path.join(KEPT));
         // Sockets of a server that was killed, and files of buffers that it had just made.
         let is_left = |path: &Path| path.extension().is_some_and(|end| end == "sock" || end == FILE_EXTENSION);
         for entry in fs::read_dir(&path)?.flatten() {
@@ -87,6 +91,11 @@ impl ScriptFolder {
     /// The folder that stands first in the path of modules.
     pub fn library(&self) -> PathBuf {
         self.path.join("lib")
+    }
+
+    /// The folder of a version that was first loaded by the process with this number.
+    pub fn kept(&self, number: u64) -> PathBuf {
+        self.path.join(KEPT).join(number.to_string())
     }
 
     /// The socket of the process with this number.

@@ -5,13 +5,15 @@ use super::cgroups::{ControlGroup, ControlGroups, GroupLimits};
 use super::control::{LoadFailure, Message, Ready};
 use super::descendants::{self, Descendant, pid_of};
 use super::files::ScriptFolder;
+use super::kept::KeptVersion;
 use super::process::{self, ChildGuard, Event, Happened, Started};
+use super::stacks::{self, Frame};
 use super::watched::Watched;
 use crate::clock;
 use crate::config::Mount;
 use crate::config::application::Interface;
 use crate::config::python::ReloadAt;
-use crate::mount::{Declared, FailedLoad, Hooks, Hung, MountState, Process};
+use crate::mount::{Declared, FailedLoad, Hook, Hooks, Hung, MountState, Process, Version};
 use rustix::process::{Signal, kill_process};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,7 +28,7 @@ use tokio::time::{Instant, sleep};
 const LOAD_WITHIN: Duration = Duration::from_secs(120);
 
 /// Time for a process that hangs to write its stacks into the log.
-const STACKS_WITHIN: Duration = Duration::from_millis(20);
+const STACKS_WITHIN: Duration = Duration::from_millis(100);
 
 /// A process that ended sooner than this is not replaced at once a second time.
 const QUICK_END: Duration = Duration::from_secs(5);
@@ -84,6 +86,8 @@ pub(super) struct Group {
     watched: Watched,
     /// The hooks of the newest generation that was ready, with their declarations.
     hooks: Option<(u64, Vec<Declared>, Arc<Hooks>)>,
+    /// The files of that generation as it has loaded them; `None` where they have changed meanwhile, and for applications.
+    kept: Option<KeptVersion>,
     is_stopping: bool,
 }
 
@@ -95,12 +99,22 @@ struct Member {
     began: Instant,
     began_at: SystemTime,
     phase: Phase,
+    /// It was killed because it hung.
+    hung: Option<HungMember>,
     /// The processes that it had started when they were looked for last.
     descendants: Vec<Descendant>,
     control_group: Option<ControlGroup>,
     /// It is to end, but requests that have a place in it may still be on their way to its socket: it is told when they are over, or
     /// at this time.
     to_be_told: Option<(Arc<Process>, Instant)>,
+}
+
+/// A process that hung.
+struct HungMember {
+    /// The hooks that it ran.
+    hooks: Option<Arc<Hooks>>,
+    /// The one of them that hung is counted.
+    is_counted: bool,
 }
 
 enum Phase {
@@ -129,6 +143,7 @@ impl Group {
             files_of: 0,
             watched: Watched::default(),
             hooks: None,
+            kept: None,
             is_stopping: false,
         };
         group.state.note(|report| report.generation = 1);
@@ -152,12 +167,17 @@ impl Group {
         match event.what {
             Happened::Said(Message::Ready(ready)) => self.ready(event.number, ready),
             Happened::Said(Message::Files(files)) => self.imported(event.number, files.files),
-            Happened::Said(Message::Failed(failure)) => self.failed_to_load(event.number, &failure),
+            Happened::Said(Message::Failed(failure)) => self.failed_to_load(event.number, failure),
             Happened::Said(Message::Error(failure)) => {
                 let request = [&failure.method, &failure.target, &failure.request].map(String::as_str).join(" ");
                 tracing::error!("{}: {request}\n{}", self.mount.application.name, failure.traceback.trim_end());
-                self.state.failed(failure);
+                match self.mount.application.interface {
+                    // The worker that called them counts it.
+                    Interface::Hooks => self.state.note_failure(failure),
+                    Interface::Wsgi | Interface::Asgi => self.state.failed(failure),
+                }
             }
+            Happened::WasAt(frames) => self.was_at(event.number, &frames),
             Happened::Ended(ended) => {
                 let status = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
                 self.ended(event.number, &status);
@@ -165,13 +185,18 @@ impl Group {
         }
     }
 
-    /// One of its processes hangs: it writes its stacks into the log and is killed. Others take its place.
-    pub fn end_hung(&mut self, number: u64) {
+    /// One of its processes hangs, in this hook where that is known: it writes its stacks into the log and is killed. Others take its
+    /// place.
+    pub fn end_hung(&mut self, Hung { number, hook }: Hung) {
         let Some(member) = self.members.iter_mut().find(|member| member.number == number) else { return };
-        if matches!(member.phase, Phase::Killed) {
-            return;
-        }
-        member.phase = Phase::Killed;
+        let hooks = match std::mem::replace(&mut member.phase, Phase::Killed) {
+            Phase::Killed => return,
+            Phase::Ready(process) => process.hooks.clone(),
+            Phase::Loading | Phase::Draining(_) => None,
+        };
+        let known = hook.and_then(|place| hooks.as_ref()?.at(place));
+        known.into_iter().for_each(count_late);
+        member.hung = Some(HungMember { is_counted: known.is_some(), hooks });
         let (pid, name) = (member.pid, &self.mount.application.name);
         let (limit, setting) = match self.mount.application.interface {
             Interface::Hooks => (self.mount.python.hook_time, "hook_time"),
@@ -192,6 +217,29 @@ impl Group {
         self.fill();
     }
 
+    /// The stacks of a process that hung have come.
+    fn was_at(&mut self, number: u64, frames: &[Frame]) {
+        let Some(member) = self.members.iter_mut().find(|member| member.number == number) else { return };
+        let (Some(hung), pid) = (&mut member.hung, member.pid) else { return };
+        let Some(mut place) = stacks::place_of(frames, &self.mount.python.folder) else { return };
+        let is_frame_of = |hook: &&Hook, frame: &Frame| {
+            hook.place.name == frame.function
+                && Path::new(&frame.file).file_name().is_some_and(|it| *it == *hook.place.script)
+        };
+        let hooks = hung.hooks.as_deref();
+        // The outermost frame is that of the hook that was called.
+        let hook = frames.iter().rev().find_map(|frame| hooks?.iter().find(|hook| is_frame_of(hook, frame)));
+        if let Some(hook) = hook {
+            if !hung.is_counted {
+                count_late(hook);
+            }
+            place = format!("{place} (hook {})", hook.place);
+        }
+        hung.is_counted = true;
+        tracing::error!("{}[{pid}]: {place}", self.mount.application.name);
+        self.state.was_at(pid, &place);
+    }
+
     /// Puts other settings in force.
     pub fn configure(&mut self, mount: Arc<Mount>) {
         if *self.mount == *mount {
@@ -204,7 +252,7 @@ impl Group {
 
     /// Begins a new generation if a file has changed, or if the application could not be loaded.
     pub fn reload(&mut self) {
-        if self.state.report().load_failure.is_some() || self.has_changed() {
+        if self.state.has_load_failure() || self.has_changed() {
             self.begin_anew();
         }
     }
@@ -236,7 +284,7 @@ impl Group {
         }
         if let Some(number) = slow {
             let hint = format!("the application was not imported within {} s", LOAD_WITHIN.as_secs());
-            self.failed_to_load(number, &LoadFailure { traceback: hint, hint: String::new() });
+            self.failed_to_load(number, LoadFailure::of(hint));
         }
         if self.mount.python.reload == ReloadAt::Change && !self.is_stopping && self.has_changed() {
             tracing::info!("{}: a file has changed, the processes begin anew", self.mount.application.name);
@@ -266,7 +314,7 @@ impl Group {
         let why = format!("it started more than {max} processes (`children`), and was ended with them");
         tracing::error!("{name}[{}]: {why}", member.pid);
         if matches!(member.phase, Phase::Loading) {
-            return self.failed_to_load(number, &LoadFailure { traceback: why, hint: String::new() });
+            return self.failed_to_load(number, LoadFailure::of(why));
         }
         member.kill();
         self.state.counts.ended.fetch_add(1, Ordering::Relaxed);
@@ -323,22 +371,36 @@ impl Group {
             return;
         }
         self.start_at = None;
+        self.leave_lost_version();
         let wanted = self.mount.python.processes + self.mount.python.standby;
         let generation = self.generation;
+        let kept = self.kept.as_ref().filter(|kept| kept.generation == generation);
+        let kept = kept.map(|kept| kept.folder().to_owned());
         let here = self.of(generation).filter(|member| member.is_of_use()).count();
         for _ in here..wanted {
             let number = self.means.numbers.get() + 1;
             self.means.numbers.set(number);
             let guard = self.means.child_guard();
-            match process::start(&self.mount, (number, guard), &self.means.folder, self.means.events.clone()) {
+            let source = process::Source { folder: &self.means.folder, kept: kept.as_deref() };
+            match process::start(&self.mount, (number, guard), &source, self.means.events.clone()) {
                 Ok(started) => self.started(started),
                 Err(error) => {
                     let program = process::interpreter(&self.mount);
                     let why = format!("{} in {}: {error}", program.display(), self.mount.python.folder.display());
                     let hint = "set `interpreter` and `folder` of its [[python]]".to_owned();
-                    return self.cannot_load(&LoadFailure { traceback: format!("cannot start {why}"), hint });
+                    return self.cannot_load(LoadFailure { hint, ..LoadFailure::of(format!("cannot start {why}")) });
                 }
             }
+        }
+    }
+
+    /// A version before the newest goes on for as long as it can: where none of its processes is left and its files are not kept, all
+    /// that can be tried is the newest.
+    fn leave_lost_version(&mut self) {
+        let (generation, newest) = (self.generation, self.state.newest());
+        let is_kept = self.kept.as_ref().is_some_and(|kept| kept.generation == generation);
+        if generation < newest && !is_kept && !self.of(generation).any(|member| member.is_of_use()) {
+            self.generation = newest;
         }
     }
 
@@ -356,6 +418,7 @@ impl Group {
             began,
             began_at,
             phase,
+            hung: None,
             descendants,
             control_group,
             to_be_told: None,
@@ -406,31 +469,70 @@ impl Group {
         let hung = self.means.hung.clone();
         let generation = self.generation;
         let is_first = !self.is_serving(generation);
+        // One that is ready too late, because another generation has begun, says nothing of that one.
+        let is_loading = |member: &mut Member| member.number == number && matches!(member.phase, Phase::Loading);
+        if !self.of(generation).any(is_loading) {
+            return;
+        }
         let hooks = match self.hooks_of(&ready) {
             Ok(hooks) => hooks,
             Err(what) => {
-                let failure = LoadFailure { traceback: what, hint: String::new() };
-                return self.failed_to_load(number, &failure);
+                return self.failed_to_load(number, LoadFailure { files: ready.files, ..LoadFailure::of(what) });
             }
         };
         let Some(member) = self.of(generation).find(|member| member.number == number) else { return };
-        if !matches!(member.phase, Phase::Loading) {
-            return;
-        }
         let mut process = Process::new(number, member.pid, member.socket.clone(), requests_max, hung);
-        process.hooks = hooks;
+        process.hooks.clone_from(&hooks);
         member.phase = Phase::Ready(Arc::new(process));
         let began = member.began_at;
+        if let Some(hooks) = &hooks {
+            self.state.have_hooks(hooks);
+        }
         if self.files_of != generation {
             (self.files_of, self.files) = (generation, BTreeMap::new());
         }
+        self.keep(number, &ready.files, began);
         for path in ready.files {
             // Of several processes the first one to be ready counts: the others may have read a later version of the file.
             self.files.entry(path).or_insert_with_key(|path| as_imported(path, began));
         }
         self.confined(number, (ready.confined, ready.lacks));
-        self.state.loaded(ready.python, is_first);
+        let version = if generation == self.state.newest() { Version::Newest } else { Version::LastGood };
+        if is_first && version == Version::Newest && generation > 1 {
+            tracing::info!("{}: its newest version serves", self.mount.application.name);
+        }
+        self.state.loaded(ready.python, version, is_first);
         self.publish();
+    }
+
+    /// Keeps the files that a process of hooks has loaded, for those that take its place: where none of them has changed since it
+    /// began, they are as it has read them.
+    fn keep(&mut self, number: u64, files: &[PathBuf], began: SystemTime) {
+        let generation = self.generation;
+        if self.mount.application.interface != Interface::Hooks
+            || self.kept.as_ref().is_some_and(|kept| kept.generation == generation)
+        {
+            return;
+        }
+        let is_known = |path: &PathBuf| {
+            as_imported(path, began).is_some_and(|at| {
+                // Of several processes the first one to be ready counts.
+                self.files.get(path).is_none_or(|before| *before == Some(at))
+            })
+        };
+        let is_as_loaded = files.iter().all(is_known);
+        // Two versions ago is no good version any more.
+        self.kept = None;
+        if !is_as_loaded {
+            return;
+        }
+        match KeptVersion::of(generation, files, &self.means.folder, number) {
+            Ok(kept) => self.kept = Some(kept),
+            Err(error) => {
+                let name = &self.mount.application.name;
+                tracing::warn!("{name}: its files can't be kept for processes that begin later: {error}");
+            }
+        }
     }
 
     /// The hooks that a process declares: one value for all processes of a generation.
@@ -441,11 +543,14 @@ impl Group {
         match &self.hooks {
             Some((generation, declared, hooks)) if *generation == self.generation => match *declared == ready.hooks {
                 true => Ok(Some(Arc::clone(hooks))),
-                false => Err("a file has changed while the processes began".to_owned()),
+                false => {
+                    Err("a file has changed while the processes began, or its hooks are not the same in each process"
+                        .to_owned())
+                }
             },
             _ => {
                 Hooks::check_routes(&ready.routes, &self.mount.routes)?;
-                let hooks = Arc::new(Hooks::of(&ready.hooks)?);
+                let hooks = Arc::new(Hooks::of(&ready.hooks, &self.state.hook_book)?);
                 self.hooks = Some((self.generation, ready.hooks.clone(), Arc::clone(&hooks)));
                 Ok(Some(hooks))
             }
@@ -482,7 +587,7 @@ impl Group {
         self.members.iter_mut().for_each(Member::tell_to_end);
     }
 
-    fn failed_to_load(&mut self, number: u64, failure: &LoadFailure) {
+    fn failed_to_load(&mut self, number: u64, failure: LoadFailure) {
         let Some(member) = self.members.iter_mut().find(|member| member.number == number) else { return };
         let (generation, was_loading) = (member.generation, matches!(member.phase, Phase::Loading));
         member.kill();
@@ -492,21 +597,29 @@ impl Group {
     }
 
     /// The application can't be loaded by this generation: the one before it goes on, or requests fail until a later try.
-    fn cannot_load(&mut self, failure: &LoadFailure) {
+    fn cannot_load(&mut self, failure: LoadFailure) {
         let (name, generation) = (&self.mount.application.name, self.generation);
+        let LoadFailure { traceback, hint, files } = failure;
+        let failure = FailedLoad { traceback, hint, ..FailedLoad::default() };
+        let line = failure.in_one_line(&self.mount.python.folder);
         match failure.traceback.trim_end() {
-            trace if trace.contains('\n') => {
-                tracing::error!("{name} can't be loaded: {}\n{trace}", failure.in_one_line())
-            }
-            _ => tracing::error!("{name} can't be loaded: {}", failure.in_one_line()),
+            trace if trace.contains('\n') => tracing::error!("{name} can't be loaded: {line}\n{trace}"),
+            _ => tracing::error!("{name} can't be loaded: {line}"),
         }
-        let LoadFailure { traceback, hint } = failure.clone();
-        self.state.load_failed(FailedLoad { traceback, hint, ..FailedLoad::default() });
+        // A process that could not take the place of another one says nothing of the newest version, whose trouble is known.
+        if generation == self.state.newest() || !self.state.has_load_failure() {
+            self.state.load_failed(failure);
+        }
+        for path in files.into_iter().take(FILES_MAX.saturating_sub(self.files.len())) {
+            self.files.entry(path).or_insert_with_key(|path| process::changed_at(path));
+        }
         let older = self.members.iter().filter(|member| member.generation < generation);
         let serving = older.filter(|member| matches!(member.phase, Phase::Ready(_))).map(|member| member.generation);
-        match serving.max() {
+        // Where the last good version is kept, its processes may all have ended.
+        let kept = self.kept.as_ref().map(|kept| kept.generation).filter(|kept| *kept < generation);
+        match serving.max().max(kept) {
             Some(older) if !self.is_serving(generation) => {
-                tracing::error!("{name}: the version before goes on");
+                tracing::error!("{}: the version before goes on", self.mount.application.name);
                 self.of(generation).for_each(Member::kill);
                 self.generation = older;
                 self.publish();
@@ -515,7 +628,7 @@ impl Group {
             _ => {
                 if !self.is_serving(generation) {
                     self.of(generation).for_each(Member::kill);
-                    self.state.fail(failure.in_one_line());
+                    self.state.fail(line);
                 }
                 self.pause();
             }
@@ -538,7 +651,7 @@ impl Group {
         match member.phase {
             Phase::Loading if member.generation == self.generation => {
                 let traceback = format!("the process ended before it was ready ({status}); its log has the reason");
-                self.cannot_load(&LoadFailure { traceback, hint: String::new() });
+                self.cannot_load(LoadFailure::of(traceback));
             }
             Phase::Ready(_) => {
                 self.state.counts.ended.fetch_add(1, Ordering::Relaxed);
@@ -601,6 +714,10 @@ impl Member {
             }
         }
     }
+}
+
+fn count_late(hook: &Hook) {
+    hook.counts.late.fetch_add(1, Ordering::Relaxed);
 }
 
 /// The time by the wall, as files have it.

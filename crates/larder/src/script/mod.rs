@@ -8,11 +8,13 @@ mod descendants;
 mod environment;
 mod files;
 mod group;
+mod kept;
 mod nursery;
 mod process;
+mod stacks;
 mod watched;
 
 pub use environment::environment_of;
 pub use files::{imports, write_library};
-pub use nursery::Nursery;
+pub use nursery::{Loading, Nursery};
 pub use process::{bounds, interpreter, pass_log_on, trouble};

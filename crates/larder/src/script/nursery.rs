@@ -5,7 +5,7 @@ use super::files::ScriptFolder;
 use super::group::{Group, Means};
 use super::process::Event;
 use crate::config::Mount;
-use crate::mount::{Hung, Mounts};
+use crate::mount::{Hung, MountState, Mounts};
 use larder_wire::Host;
 use parking_lot::Mutex;
 use std::cell::Cell;
@@ -14,6 +14,7 @@ use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::runtime::LocalOptions;
@@ -49,8 +50,18 @@ enum Order {
     Have(Vec<Arc<Mount>>),
     /// Take up files that have changed.
     Reload,
+    /// Tell the applications, each with the number of its newest version.
+    Tell(SyncSender<Vec<(Arc<MountState>, u64)>>),
     /// End all processes.
     Stop,
+}
+
+/// An application whose newest version is being loaded, or is known to be good or not.
+pub struct Loading {
+    /// The application.
+    pub state: Arc<MountState>,
+    /// The number of that version.
+    pub generation: u64,
 }
 
 impl Nursery {
@@ -87,6 +98,19 @@ impl Nursery {
         if let Some(thread) = &*self.thread.lock() {
             let _ = thread.orders.try_send(Order::Reload);
         }
+    }
+
+    /// The applications once all orders before this are carried out.
+    pub fn loading(&self) -> Vec<Loading> {
+        /// Orders are carried out at once; a nursery that is ending carries out none.
+        const TOLD_WITHIN: Duration = Duration::from_secs(5);
+        let (tell, told) = sync_channel(1);
+        match &*self.thread.lock() {
+            Some(thread) => drop(thread.orders.try_send(Order::Tell(tell))),
+            None => return Vec::new(),
+        }
+        let all = told.recv_timeout(TOLD_WITHIN).unwrap_or_default();
+        all.into_iter().map(|(state, generation)| Loading { state, generation }).collect()
     }
 
     /// Lets all processes end, and waits for it.
@@ -127,8 +151,8 @@ async fn run(mounts: Arc<Mounts>, folder: ScriptFolder, mut orders: mpsc::Receiv
     let mut stop_at = None;
     loop {
         tokio::select! {
-            Some(Hung { number }) = hanging.recv() => {
-                groups.all().filter(|group| group.has(number)).for_each(|group| group.end_hung(number));
+            Some(hung) = hanging.recv() => {
+                groups.all().filter(|group| group.has(hung.number)).for_each(|group| group.end_hung(hung));
             }
             Some(event) = happened.recv() => {
                 if let Some(group) = groups.all().find(|group| group.has(event.number)) {
@@ -138,6 +162,10 @@ async fn run(mounts: Arc<Mounts>, folder: ScriptFolder, mut orders: mpsc::Receiv
             order = orders.recv(), if stop_at.is_none() => match order {
                 Some(Order::Have(mounts)) => groups.have(&mounts),
                 Some(Order::Reload) => groups.by_host.values_mut().for_each(Group::reload),
+                Some(Order::Tell(to)) => {
+                    let versions = groups.by_host.values().map(|it| (Arc::clone(&it.state), it.state.newest()));
+                    let _ = to.try_send(versions.collect());
+                }
                 Some(Order::Stop) | None => {
                     groups.all().for_each(Group::stop);
                     stop_at = Some(Instant::now() + STOP_WITHIN);

@@ -3,6 +3,7 @@
 use super::control::{self, LINE_BYTES_MAX, Message};
 use super::environment;
 use super::files::ScriptFolder;
+use super::stacks::{Frame, StackFinder};
 use crate::config::Mount;
 use crate::config::application::Interface;
 use serde_json::json;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 /// Lines of the log of one process that are passed on at once; of further ones only their number.
@@ -36,6 +38,8 @@ pub(super) struct Event {
 pub(super) enum Happened {
     /// It sent a message.
     Said(Message),
+    /// It wrote the stack of a thread that serves a request into its log, the innermost frame first.
+    WasAt(Vec<Frame>),
     /// It ended; the children that it left have been ended too.
     Ended(Result<ExitStatus, io::Error>),
 }
@@ -125,13 +129,22 @@ pub(super) enum ChildGuard {
     ControlGroup,
 }
 
+/// The files that a process begins with.
+pub(super) struct Source<'a> {
+    /// Where the runtime and the sockets are.
+    pub folder: &'a ScriptFolder,
+    /// The folder of a version that is kept; without it the files of the application are read as they are.
+    pub kept: Option<&'a Path>,
+}
+
 /// Starts a process of an application. Its events come on `events`, the last one is its end.
 pub(super) fn start(
     mount: &Mount,
     (number, guard): (u64, ChildGuard),
-    folder: &ScriptFolder,
+    source: &Source<'_>,
     events: mpsc::Sender<Event>,
 ) -> io::Result<Started> {
+    let folder = source.folder;
     let socket = folder.socket(number);
     let _ = std::fs::remove_file(&socket);
     let listener = UnixListener::bind(&socket)?;
@@ -146,8 +159,10 @@ pub(super) fn start(
         "write": python.write,
         "network": python.network,
         "children_max": (guard == ChildGuard::Keeper).then_some(python.children_max),
+        "kept": source.kept.map(Path::to_string_lossy),
     });
     let library = folder.library();
+    let stacks = StackFinder::new(&library);
     let mut child = Command::new(interpreter(mount))
         .args(["-c", "import os, sys; sys.path.insert(0, os.environ.pop('LARDER_LIBRARY')); from larder._runtime import main; main()"])
         .current_dir(&python.folder)
@@ -169,10 +184,12 @@ pub(super) fn start(
     let log = child.stderr.take();
     let said = child.stdout.take();
     let label = format!("{}[{pid}]", mount.application.name);
-    if let Some(log) = log {
-        tokio::task::spawn_local(pass_log_on(log, label));
-    }
-    tokio::task::spawn_local(watch(child, said, number, socket.clone(), events));
+    let passing = log.map(|log| {
+        let events = events.clone();
+        let look = Looking { stacks, number, events };
+        tokio::task::spawn_local(pass_on(log, label, Some(look)))
+    });
+    tokio::task::spawn_local(watch(child, said, (number, passing), socket.clone(), events));
     Ok(Started { number, pid, socket })
 }
 
@@ -180,7 +197,7 @@ pub(super) fn start(
 async fn watch(
     mut child: Child,
     said: Option<impl AsyncRead + Unpin>,
-    number: u64,
+    (number, passing): (u64, Option<JoinHandle<()>>),
     socket: PathBuf,
     events: mpsc::Sender<Event>,
 ) {
@@ -222,6 +239,10 @@ async fn watch(
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     }
     let _ = std::fs::remove_file(&socket);
+    if let Some(passing) = passing {
+        // The stacks of a process that hung may be the last lines of its log.
+        let _ = timeout(Duration::from_millis(50), passing).await;
+    }
     let _ = events.send(Event { number, what: Happened::Ended(ended) }).await;
 }
 
@@ -250,9 +271,26 @@ async fn next_line(from: &mut (impl AsyncBufReadExt + Unpin), bytes_max: usize) 
 
 /// Passes what a process writes on to the log of the program, a bounded number of lines a second.
 pub async fn pass_log_on(log: impl AsyncRead + Unpin, label: String) {
+    pass_on(log, label, None).await;
+}
+
+/// Looks for stacks in the log of the process of this number.
+struct Looking {
+    stacks: StackFinder,
+    number: u64,
+    events: mpsc::Sender<Event>,
+}
+
+async fn pass_on(log: impl AsyncRead + Unpin, label: String, mut looking: Option<Looking>) {
     let mut lines = BufReader::new(log);
     let (mut rate, mut left_out) = (Rate::default(), 0_u64);
     while let Ok(Some(line)) = next_line(&mut lines, LOG_LINE_BYTES_MAX).await {
+        if let Some(Looking { stacks, number, events }) = &mut looking
+            && let Some(frames) = stacks.take(&line)
+        {
+            // A queue that is full has events of more weight.
+            let _ = events.try_send(Event { number: *number, what: Happened::WasAt(frames) });
+        }
         if rate.is_exceeded(LOG_LINES_MAX) {
             left_out += 1;
             // Reading on at full speed would take a core from the requests.

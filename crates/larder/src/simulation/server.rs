@@ -11,6 +11,7 @@ use crate::listen;
 use crate::listener::Listener;
 use crate::lists::Keeper;
 use crate::log::AccessLog;
+use crate::record::Query;
 use crate::script::Nursery;
 use crate::server::upstream_settings;
 use crate::shared::{OpenListener, Parts, Shared, StoreFolder, listener};
@@ -95,7 +96,8 @@ impl Simulated {
             ..load(&text).unwrap_or_else(|report| panic!("{report}\n{text}")).config
         };
         let store_folder = StoreFolder::of(&mut config).expect("a folder");
-        let (log, _writer) = AccessLog::open(config.log.as_ref()).expect("a log");
+        let (log, _writer) =
+            AccessLog::open(config.log.as_ref(), Query::hidden_if(config.log_hides_query)).expect("a log");
         let (store, steps) = plan.disk.as_ref().map(disk::open).unzip();
         let cache = Cache::over(cache_settings(&config, plan.seed), store);
         let policy = cache.settings().policy.clone();

@@ -3,7 +3,7 @@
 use super::{Recent, Screen, Shown, State};
 use crate::config::units::rounded_size;
 use crate::control::Second;
-use crate::record::BOUNDS_MICROS;
+use crate::latency::BOUNDS_MICROS;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};

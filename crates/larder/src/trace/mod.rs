@@ -83,7 +83,7 @@ impl Traces {
         let resource = span::resource(settings, instance);
         let sender = Exporter { collector, resource, counts: Arc::clone(&counts), told: false };
         std::thread::Builder::new().name("traces".into()).spawn(move || sender.run(&ordered))?;
-        let query = if config.records.hide_query { Query::Hidden } else { Query::Kept };
+        let query = Query::hidden_if(config.records.hide_query);
         Ok(Some(Traces { orders, counts, queue_spans_max: settings.queue_spans_max, query }))
     }
 

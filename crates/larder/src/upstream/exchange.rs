@@ -134,6 +134,21 @@ impl Upstreams {
     }
 
     async fn ask_on(&self, connection: h1::Connection, call: &mut Call<'_>) -> Result<OriginResponse, UpstreamFault> {
+        let peer = connection.peer();
+        let asked = self.ask_connected(connection, call).await;
+        if let (Err(fault), Peer::Process(pid)) = (&asked, peer)
+            && fault.kind == UpstreamFaultKind::FirstByteTimeout
+        {
+            self.note_hung(call, fault, pid);
+        }
+        asked
+    }
+
+    async fn ask_connected(
+        &self,
+        connection: h1::Connection,
+        call: &mut Call<'_>,
+    ) -> Result<OriginResponse, UpstreamFault> {
         let is_reused = connection.is_reused();
         let (head, connection) = match connection.turn() {
             // Boxed, as all that is large and rare here.

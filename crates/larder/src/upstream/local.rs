@@ -7,7 +7,7 @@ use super::idle::{ConnectionChoice, IdleConnection};
 use super::permits::Permit;
 use super::{Shared, Upstreams};
 use crate::config::url::socket_path;
-use crate::mount::{MountState, MountStream, MountTrouble, Room, Spool, connect_socket};
+use crate::mount::{Failure, MountState, MountStream, MountTrouble, REQUEST_NAME, Room, Spool, connect_socket};
 use crate::reach::Reach;
 use crate::record::Peer;
 use crate::request_body::{Piece, RequestBody};
@@ -88,6 +88,22 @@ impl Upstreams {
             }
         }
         Err(of_application(&mount, MountTrouble::Busy, shared.settings.connect_timeout))
+    }
+}
+
+impl Upstreams {
+    /// An application had all of its time for a request: people find that among its failures, where its stack is added.
+    pub(super) fn note_hung(&self, call: &Call<'_>, fault: &UpstreamFault, pid: u32) {
+        let Some(mount) = self.shared.settings.mounts.find(&call.to.host) else { return };
+        let name = call.fields.get(REQUEST_NAME).unwrap_or_default();
+        mount.failed(Failure {
+            request: String::from_utf8_lossy(name).into_owned(),
+            method: call.method.as_str().to_owned(),
+            target: call.target.to_owned(),
+            traceback: format!("{} (`request_time`)", fault.detail),
+            ended: Some(pid),
+            ..Failure::default()
+        });
     }
 }
 

@@ -226,7 +226,10 @@ impl ParentHealths {
             })
         });
         if turn == Some(Turn::LeftOut) {
-            tracing::warn!("the parent {} accepts connections and answers nothing: it is left out until it does", parent.name);
+            tracing::warn!(
+                "the parent {} accepts connections and answers nothing: it is left out until it does",
+                parent.name
+            );
         }
     }
 

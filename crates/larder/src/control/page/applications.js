@@ -1,7 +1,7 @@
 // Applications in Python: their state, their processes, and what went wrong in them. Tracebacks are texts of strangers.
 
 import { get } from "./api.js";
-import { bytes, clock, fill, harmless, make, nothing, number, say, span, table, time } from "./words.js";
+import { bytes, clock, fill, harmless, make, nothing, number, say, span, table, time, within } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
 
@@ -78,12 +78,13 @@ class Card {
     this.summary = make("summary");
     this.processes = make("div", { class: "cards" });
     this.folder = make("details", { class: "fold", open: true }, this.summary, this.processes);
+    this.hooks = make("section", { class: "cards hooks", hidden: true });
     this.failedAt = make("span", { class: "note" });
     this.trouble = make("div", { class: "trouble", hidden: true });
     this.list = make("div", { class: "failures" });
-    this.errors = make("section", { hidden: true }, make("h3", {}, "Last exceptions"), this.list);
+    this.errors = make("section", { hidden: true }, make("h3", {}, "Last failures"), this.list);
     this.element = make("article", { class: "panel application" },
-      make("header", { class: "head" }, this.name, this.state), this.about, this.figures, this.trouble, this.folder, this.errors);
+      make("header", { class: "head" }, this.name, this.state), this.about, this.figures, this.trouble, this.hooks, this.folder, this.errors);
   }
 
   show(application) {
@@ -96,13 +97,30 @@ class Card {
     say(this.about, [python && `[[python]] ${python}`, folder, interpreter, version && `Python ${version}`, age].filter(Boolean).map(harmless).join(" · "));
     const sum = (of) => processes.reduce((all, process) => all + (of(process) ?? 0), 0);
     fill(this.figures, ...[
-      ["Requests", number(counts.requests)], ["Exceptions", number(counts.errors), counts.errors && "failed"], ["Under way", number(sum((it) => it.under_way))],
+      ["Requests", number(counts.requests)], ["Failures", number(counts.errors), counts.errors && "failed"], ["Under way", number(sum((it) => it.under_way))],
       ["Waiting", number(waiting), waiting && "fetched"], ["Processes", `${processes.length} of ${wanted}`, processes.length < wanted && "fetched"],
       ["Memory", processes.some((it) => it.memory_bytes !== null) ? bytes(sum((it) => it.memory_bytes)) : "–"],
     ].map(([word, value, kind]) => make("div", {}, make("dt", {}, word), make("dd", { class: kind || null }, value))));
+    this.showHooks(application);
     this.showProcesses(application);
     this.showTrouble(application);
     this.showFailures(application.failures);
+  }
+
+  /** Each hook with its calls and how long they take. */
+  showHooks({ hooks }) {
+    this.hooks.hidden = !hooks.length;
+    const text = (shown) => (shown ? shown.join("\u00a0").trim() : "–");
+    const of = (micros) => (micros === null ? "–" : text(within(micros)));
+    const mean = (micros) => (micros === null ? "–" : micros < 100 ? `${micros.toFixed(1)}\u00a0µs` : time(Math.round(micros)));
+    const failures = (many) => (many ? make("span", { class: "failed" }, number(many)) : "0");
+    fill(this.hooks, table("Hooks", [
+      { title: "hook", kind: "w" }, { title: "stage", kind: "named" }, { title: "calls", kind: "n named" }, { title: "failed", kind: "n named" }, { title: "late", kind: "n named" },
+      { title: "mean", kind: "n named" }, { title: "median", kind: "n named" }, { title: "p99", kind: "n named" },
+    ], hooks.map((hook) => [
+      make("span", { class: "hook" }, make("b", {}, harmless(hook.name)), " ", make("span", { class: "note mono" }, harmless(`${hook.script}:${hook.line}`))), hook.stage,
+      number(hook.calls), failures(hook.failed), failures(hook.late), mean(hook.mean_micros), of(hook.median_micros), of(hook.p99_micros),
+    ])));
   }
 
   showProcesses({ processes, counts }) {

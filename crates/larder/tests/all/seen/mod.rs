@@ -16,6 +16,7 @@ mod ftp;
 mod git;
 mod hooks;
 mod hooks_answers;
+mod hooks_failing;
 mod hooks_forward;
 mod hooks_named;
 mod identities;

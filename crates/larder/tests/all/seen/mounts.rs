@@ -137,6 +137,14 @@ fn a_request_that_hangs_is_answered_504_and_others_are_served() {
     wait_for("the process that hung is ended and replaced", || {
         state.counts.hung.load(std::sync::atomic::Ordering::Relaxed) == 1 && state.processes().len() == 2
     });
+    // It is among the failures, with the place at which it hung.
+    let failures = || state.report().failures.into_iter().find(|failure| failure.target == "/hang");
+    wait_for("its place", || {
+        failures().is_some_and(|failure| failure.traceback.contains("it was here: app.py, line "))
+    });
+    let failure = failures().unwrap();
+    assert!(failure.method == "GET" && !failure.request.is_empty(), "{failure:?}");
+    assert!(failure.traceback.starts_with("no answer began within 0.3 s (`request_time`)\n"), "{failure:?}");
     assert_eq!(status(&get(proxy, "/")), "200");
 }
 
