@@ -104,10 +104,11 @@ pub(super) fn judge(facts: &mut Facts<'_>) -> Verdict {
         return judge_connect(facts, host, port);
     }
     if loops(facts) {
+        let what = "This request has been here before: it goes round in a loop.";
         return Verdict::Answer(Page::new(
             508,
             "loop",
-            "This request has been here before: it goes round in a loop.",
+            what,
             "Check that no origin or proxy setting points back at this cache.",
         ));
     }
