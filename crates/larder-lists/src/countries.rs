@@ -108,7 +108,7 @@ impl Countries {
         self.v4.starts.len() + self.v6.starts.len()
     }
 
-    /// What the file says it is: `GeoLite2-Country`.
+    /// The kind of the file by its own word: `GeoLite2-Country`.
     pub fn kind(&self) -> &str {
         &self.kind
     }

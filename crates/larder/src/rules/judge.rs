@@ -123,10 +123,8 @@ pub(super) fn judge(facts: &mut Facts<'_>) -> Verdict {
             "Check the URL and the Host field.",
         ));
     }
-    match login_page::judge(facts) {
-        Some(PageVerdict::Shown(page)) => return Verdict::Answer(page),
-        Some(PageVerdict::Form(form)) => return Verdict::LogIn(form),
-        None => {}
+    if let Some(verdict) = login_page::judge(facts) {
+        return verdict.into();
     }
     if let Some(verdict) = mirror::judge(facts) {
         return judge_mirrored(facts, verdict);
@@ -162,6 +160,15 @@ pub(super) fn judge(facts: &mut Facts<'_>) -> Verdict {
             judge_manager(facts).unwrap_or(Verdict::Answer(page))
         }
         UrlVerdict::Refused(page) => Verdict::Answer(page),
+    }
+}
+
+impl From<PageVerdict> for Verdict {
+    fn from(verdict: PageVerdict) -> Verdict {
+        match verdict {
+            PageVerdict::Shown(page) => Verdict::Answer(page),
+            PageVerdict::Form(form) => Verdict::LogIn(form),
+        }
     }
 }
 

@@ -27,7 +27,7 @@ fn the_country_of_a_client_is_that_of_the_file_as_it_is_now() {
         format!(
             "{}[access]\ncountry_file = {file:?}\n[[listen]]\naddress = \"127.0.0.1:0\"\norigin = \"http://{}\"\n\
              [[rule]]\nwhen = {{ country = \"de\", path = \"/de/**\" }}\ndo = {{ deny = true, status = 410 }}\n\
-             [[rule]]\nwhen = {{ not = {{ country = [\"DE\", \"SE\"] }}, path = \"/home/**\" }}\n\
+             [[rule]]\nwhen = {{ not = {{ country = [\"DE\", \"SE\"] }}, path = \"/mine/**\" }}\n\
              do = {{ deny = true, status = 451 }}\n\
              [[rule]]\nwhen = {{ country = \"ZZ\", path = \"/unknown/**\" }}\ndo = {{ deny = true, status = 404 }}\n",
             base(folder.path()),
@@ -40,7 +40,7 @@ fn the_country_of_a_client_is_that_of_the_file_as_it_is_now() {
         let (head, _) = kept.ask(&format!("GET {path} HTTP/1.1\r\nHost: a.test\r\n\r\n"));
         head[9..12].to_owned()
     };
-    let mut all = || ["/de/fresh", "/home/fresh", "/unknown/fresh"].map(&mut status).join(" ");
+    let mut all = || ["/de/fresh", "/mine/fresh", "/unknown/fresh"].map(&mut status).join(" ");
     for _ in 0..3 {
         assert_eq!(all(), "410 200 200");
     }

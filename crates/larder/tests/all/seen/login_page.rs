@@ -1,4 +1,4 @@
-//! The login page: an address is a user for a time. Whoever is at another address, forges a form or wants to lead others astray gets nothing.
+//! The login page: an address is a user for a time. Other addresses, forged forms and URLs that lead astray get nothing.
 
 use super::reload::{Steered, base};
 use super::stand::{self, Kept};
@@ -103,7 +103,7 @@ fn an_address_is_the_user_who_has_logged_in_from_it() {
             assert_eq!(&client.get(&url, forwarded).0[9..12], "403", "{forwarded}");
         }
     }
-    // What is stored is stored for all who are let in.
+    // Stored responses are for all who are let in.
     assert!(two.log_in("bob", "secret").0.starts_with("HTTP/1.1 200"));
     let stored = format!("http://{origin}/fresh");
     assert_eq!([one.status(&stored), two.status(&stored), three.status(&stored)], ["200", "200", "511"]);
