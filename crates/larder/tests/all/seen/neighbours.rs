@@ -180,7 +180,7 @@ fn squid(folder: &Path, larder: SocketAddr, question_port: u16, options: &str) -
     let text = format!(
         "http_port 127.0.0.1:{port}\nicp_port {}\nhtcp_port {}\nhttp_access allow all\nicp_access allow all\nhtcp_access allow all\n\
          cache_peer 127.0.0.1 sibling {} {question_port} proxy-only no-digest {options}\n\
-         minimum_direct_rtt 0\nminimum_direct_hops 0\nudp_incoming_address 127.0.0.2\ncache_mem 8 MB\naccess_log stdio:{dir}/access.log\ncache_log {dir}/cache.log\npid_filename {dir}/pid\n\
+         minimum_direct_rtt 0\nminimum_direct_hops 0\nicp_query_timeout 5000\nudp_incoming_address 127.0.0.2\ncache_mem 8 MB\naccess_log stdio:{dir}/access.log\ncache_log {dir}/cache.log\npid_filename {dir}/pid\n\
          coredump_dir {dir}\nvisible_hostname neighbour\ndns_nameservers 127.0.0.1\npinger_enable off\nshutdown_lifetime 0 seconds\n",
         free_port(),
         free_port(),
