@@ -29,10 +29,8 @@ pub struct Page {
     pub script: Option<Box<ScriptPage>>,
     /// The rules that gave the answer.
     pub by_rule: Option<Arc<RuleNote>>,
-    /// The user to whom it is sent, for the log.
-    pub user: Option<Box<Arc<str>>>,
-    /// The answers of helpers to which it came, for the log.
-    pub helpers: Vec<HelperNote>,
+    /// The user to whom it is sent and the answers of helpers, for the log.
+    pub people: Option<Box<PagePeople>>,
     /// It reads the same for each request that is judged by the same facts, but for the name of the request at [`REQUEST`].
     pub is_repeatable: bool,
     /// It names the entry of a list that covers the URL, so that it is repeatable for the same path alone.
@@ -43,6 +41,15 @@ pub struct Page {
 
 /// Stands in the text of a page for the name of the request, which is known when it goes out.
 pub const REQUEST: &str = "{request}";
+
+/// The part of people in a page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PagePeople {
+    /// The user to whom it is sent.
+    pub user: Option<Arc<str>>,
+    /// The answers of helpers to which it came.
+    pub helpers: Vec<HelperNote>,
+}
 
 /// An answer that a script gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,11 +73,10 @@ impl Page {
             text: None,
             script: None,
             by_rule: None,
-            user: None,
+            people: None,
             is_repeatable: false,
             cites_entry: false,
             written: None,
-            helpers: Vec::new(),
         }
     }
 
@@ -108,6 +114,12 @@ impl Page {
     /// This page, as an answer of these rules.
     pub fn by_rule(self, note: Arc<RuleNote>) -> Page {
         Page { by_rule: Some(note), ..self }
+    }
+
+    /// This page, as one for this user.
+    pub fn for_user(mut self, user: &Arc<str>) -> Page {
+        self.people.get_or_insert_default().user = Some(Arc::clone(user));
+        self
     }
 
     /// The same with one more field.

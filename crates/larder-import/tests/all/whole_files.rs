@@ -152,7 +152,7 @@ fn a_request_has_the_limits_of_the_first_pool_that_allows_it() {
     assert!(!Judge::of(&imported).allows(&get("http://a.test/", "8.8.8.8")));
 }
 
-/// What Larder closes by itself needs no rule; a listener of this machine alone closes nothing.
+/// Destinations that Larder closes by itself need no rule; a listener of this machine alone closes none.
 #[test]
 fn denied_destinations_are_closed_at_every_listener() {
     for (port, nets, of_rule) in [

@@ -710,10 +710,10 @@ pub fn deliver_page<S: ClientStream>(stream: &mut S, request: &RequestHead, page
     record.status = page.status;
     record.complete = true;
     record.asked(request);
-    if let Some(user) = &page.user {
-        record.note_user(user);
+    if let Some(people) = &page.people {
+        people.user.iter().for_each(|user| record.note_user(user));
+        record.note_helpers(&people.helpers);
     }
-    record.note_helpers(&page.helpers);
     if !matches!(record.outcome, Outcome::Failed(_)) {
         record.outcome = Outcome::Own(page.word);
     }

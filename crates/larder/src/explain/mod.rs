@@ -7,6 +7,7 @@ mod ahead;
 mod decision;
 mod past;
 mod text;
+mod unasked;
 
 pub use ahead::{Asking, OfServer, ahead, rehearse};
 pub use decision::{Decision, OfVariant, OriginKind, RuleKind, Settled};

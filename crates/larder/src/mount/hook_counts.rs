@@ -1,7 +1,7 @@
 //! Counts of the calls of each hook since the start, with their times. They go on when its file is loaded anew: a hook is the function
 //! of this name in this file, at this stage.
 
-use super::Stage;
+use super::stage::Stage;
 use crate::latency::{BUCKETS, bucket_of};
 use parking_lot::Mutex;
 use std::array::from_fn;

@@ -1,48 +1,13 @@
 //! The filters of hooks: which of them are called for a request is decided here, without a hop to their process.
 
 use super::hook_counts::{HookBook, HookCounts, HookName};
+use super::stage::Stage;
 use crate::config::{HostPattern, PathPattern};
 use larder_wire::{Fields, Host};
 use serde::Deserialize;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// When hooks are called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Stage {
-    /// After the rules, before the key is made.
-    Request,
-    /// When a stored response is about to be used.
-    Found,
-    /// Before the caching rules see the head of an origin's answer.
-    Fetched,
-    /// Before an answer goes to its client.
-    Respond,
-}
-
-impl Stage {
-    /// All stages, in the order in which a request meets them.
-    pub const ALL: [Stage; 4] = [Stage::Request, Stage::Found, Stage::Fetched, Stage::Respond];
-
-    /// The word of the wire, the log and the pages.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Stage::Request => "request",
-            Stage::Found => "found",
-            Stage::Fetched => "fetched",
-            Stage::Respond => "respond",
-        }
-    }
-
-    /// The stage of a decorator.
-    fn of_decorator(name: &str) -> Option<Stage> {
-        match name {
-            "page" => Some(Stage::Request),
-            name => Stage::ALL.into_iter().find(|stage| stage.as_str() == name),
-        }
-    }
-}
 
 /// A hook as its process declares it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

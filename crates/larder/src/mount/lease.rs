@@ -82,7 +82,7 @@ impl ProcessLease {
         self.process.hangs(None);
     }
 
-    /// The same, in this hook, where it can be only one.
+    /// Like [`ProcessLease::hangs`], in this hook, where it can be only one.
     pub fn hangs_in(&self, hook: Option<u16>) {
         self.process.hangs(hook);
     }

@@ -8,15 +8,17 @@ mod hook_counts;
 mod hooks;
 mod lease;
 mod spool;
+mod stage;
 mod stream;
 mod turns;
 
 pub use condition::Condition;
 pub use failures::{FailedLoad, Failure, Failures};
 pub use hook_counts::{HookBook, HookCounts, HookName, HookSums};
-pub use hooks::{Asked, Declared, Hook, HookPlace, Hooks, NamedRoute, Stage};
+pub use hooks::{Asked, Declared, Hook, HookPlace, Hooks, NamedRoute};
 pub use lease::{MountTrouble, ProcessLease, Room};
 pub use spool::{BufferBudget, FILE_EXTENSION, Spool};
+pub use stage::Stage;
 pub use stream::{MountStream, connect_socket};
 pub use turns::{TURN_WITHIN, Turn};
 

@@ -9,7 +9,7 @@ use super::{login_page, supposed};
 use crate::config::LoginScheme;
 use crate::config::helper::HelperFailure;
 use crate::helper::{HelperTrouble, Pool};
-use crate::page::Page;
+use crate::page::{Page, PagePeople};
 use crate::people::User;
 use crate::record::Rule;
 use larder_people::answer::{Answer, Outcome};
@@ -427,8 +427,9 @@ fn failed(trouble: &HelperTrouble) -> Page {
 
 /// The page has the user and the answers of helpers, for the log.
 fn refuse(page: Page, people: &ByPeople) -> Refused {
-    let user = people.user.as_ref().map(|user| Box::new(Arc::clone(&user.name)));
-    Refused::Page(Box::new(Page { user, helpers: people.helpers.clone(), ..page }))
+    let user = people.user.as_ref().map(|user| Arc::clone(&user.name));
+    let people = PagePeople { user, helpers: people.helpers.clone() };
+    Refused::Page(Box::new(Page { people: Some(Box::new(people)), ..page }))
 }
 
 /// Calls with the target of the request; `None` where it has no URL.

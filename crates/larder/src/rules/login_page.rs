@@ -251,8 +251,7 @@ fn logged_in(login: &LoginState, client: IpAddr, (name, back): (&Arc<str>, &Back
     inner.push_str(&format!(
         "<form method=\"post\" action=\"{LOGOUT}\">\n{seal}<p><button>Log out</button></p>\n</form>\n"
     ));
-    let user = Some(Box::new(Arc::clone(name)));
-    Page { what: "Somebody is logged in.".into(), user, ..page(200, "Logged in", &head, &inner) }
+    Page { what: "Somebody is logged in.".into(), ..page(200, "Logged in", &head, &inner) }.for_user(name)
 }
 
 fn logged_out() -> Page {

@@ -267,8 +267,10 @@ impl<'f, 'a> Subject<'f, 'a> {
     /// The page, with the user whom a rule has asked for.
     fn with_user(&self, page: Page) -> Page {
         let asked = || self.user.get().and_then(|user| user.as_ref().ok()?.as_ref());
-        let user = self.required.get().or_else(asked).map(|user| Box::new(Arc::clone(&user.name)));
-        Page { user: user.or(page.user), ..page }
+        match self.required.get().or_else(asked) {
+            Some(user) => page.for_user(&user.name),
+            None => page,
+        }
     }
 
     fn path(&self) -> &'f str {

@@ -322,7 +322,7 @@ impl Health {
     }
 
     fn answered(&mut self, took: Duration) {
-        // What was measured before it died says nothing.
+        // Times from before it died say nothing.
         let usual = self.round_trip.filter(|_| self.asked_after.is_none()).unwrap_or(took);
         let measured = Some((usual * 7 + took) / 8);
         *self = Health { round_trip: measured, measured, ..Health::default() };
