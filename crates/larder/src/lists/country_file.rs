@@ -14,6 +14,9 @@ const FILE_BYTES_MAX: u64 = 512 << 20;
 #[derive(Clone, Debug)]
 pub struct CountryFile {
     path: PathBuf,
+    /// The file that was read.
+    read: Option<Seen>,
+    /// The file that was last seen, which may be one that can't be read.
     seen: Option<Seen>,
     countries: Arc<Countries>,
 }
@@ -32,7 +35,7 @@ impl CountryFile {
         let trouble = |what: &str| format!("access.country_file: {}: {what}", path.display());
         let unread = |error: io::Error| trouble(&format!("cannot be read: {error}"));
         // Looked at first: a change during the read is seen by the next look.
-        let seen = look_at(path);
+        let read = look_at(path);
         // A pipe would be waited for.
         if !fs::metadata(path).map_err(unread)?.is_file() {
             return Err(trouble("is no file"));
@@ -43,7 +46,7 @@ impl CountryFile {
             return Err(trouble(&format!("is longer than {FILE_BYTES_MAX} bytes")));
         }
         let countries = Countries::read(&bytes).map_err(|what| trouble(&what))?;
-        Ok(CountryFile { path: path.to_owned(), seen, countries: Arc::new(countries) })
+        Ok(CountryFile { path: path.to_owned(), read, seen: read, countries: Arc::new(countries) })
     }
 
     /// The countries in it.
@@ -56,9 +59,14 @@ impl CountryFile {
         &self.path
     }
 
-    /// Whether it is the file at this path, as it is now.
-    pub fn is_current(&self, path: &Path) -> bool {
-        self.path == path && look_at(path) == self.seen
+    /// Whether the file at this path is the one that was read.
+    pub fn is_of(&self, path: &Path) -> bool {
+        self.path == path && look_at(path) == self.read
+    }
+
+    /// Whether the file is another one than when it was last seen.
+    pub fn has_changed(&self) -> bool {
+        look_at(&self.path) != self.seen
     }
 
     /// Takes the file for seen as it is now, though it could not be read.

@@ -124,7 +124,7 @@ impl Keeper {
     pub fn prepare(&self, lists: &[Arc<List>], country_file: Option<&Path>) -> Result<PreparedLists, String> {
         let mut prepared = PreparedLists::default();
         if let Some(path) = country_file {
-            let kept = self.work.countries.lock().clone().filter(|kept| kept.is_current(path));
+            let kept = self.work.countries.lock().clone().filter(|kept| kept.is_of(path));
             prepared.countries = Some(kept.map_or_else(|| CountryFile::read(path), Ok)?);
         }
         if lists.is_empty() {
@@ -270,7 +270,7 @@ impl Work {
     /// countries in force that are there.
     fn look_at_countries(&self) -> Duration {
         let Some(old) = self.countries.lock().clone() else { return IDLE };
-        if old.is_current(old.path()) {
+        if !old.has_changed() {
             return COUNTRIES_EVERY;
         }
         let read = CountryFile::read(old.path());
