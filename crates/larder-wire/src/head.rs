@@ -192,7 +192,7 @@ impl ResponseHead {
     }
 }
 
-/// The usual phrase of a status (RFC 9110 section 15); empty for one that it does not name.
+/// The usual phrase of a status (RFC 9110 section 15, and those of RFC 5842, 6585 and 8297 that are sent here); empty for others.
 pub fn reason(status: u16) -> &'static str {
     match status {
         100 => "Continue",
@@ -236,6 +236,8 @@ pub fn reason(status: u16) -> &'static str {
         503 => "Service Unavailable",
         504 => "Gateway Timeout",
         505 => "HTTP Version Not Supported",
+        508 => "Loop Detected",
+        511 => "Network Authentication Required",
         _ => "",
     }
 }

@@ -190,7 +190,7 @@ pub fn document(title: &str, head: &str, inner: &str) -> String {
     let frame = "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\
                  <meta name=\"viewport\" content=\"width=device-width\">\n";
     format!(
-        "{frame}{head}<title>{title}</title>\n<style>{STYLE}</style>\n<main>\n<h1>{title}</h1>\n{inner}\
+        "{frame}{head}<title>{title}</title>\n<style>{STYLE}{FORM_STYLE}</style>\n<main>\n<h1>{title}</h1>\n{inner}\
          <p class=\"by\">larder</p>\n</main></html>\n"
     )
 }
@@ -202,6 +202,9 @@ const STYLE: &str = ":root{color-scheme:light dark}body{font:1rem/1.5 system-ui,
 min-height:90vh;place-items:center}main{max-width:34rem;padding:1.5rem}h1{font-size:2.2rem;margin:0 0 .5rem}\
 h1 span{font-weight:400;opacity:.75}p{margin:.6rem 0;overflow-wrap:anywhere}.next{font-weight:600}\
 .by{opacity:.6;font-size:.85rem}";
+
+const FORM_STYLE: &str = "main{min-width:min(20rem,80vw)}input,button{font:inherit;padding:.4rem .7rem}\
+input:not([type=hidden]){display:block;width:100%;box-sizing:border-box}";
 
 /// The first byte that HTML would take for markup.
 fn telling_byte(text: &[u8]) -> Option<usize> {
