@@ -13,7 +13,7 @@ use crate::config::{Login, LoginScheme};
 use crate::helper::{HelperTrouble, Helpers};
 use aws_lc_rs::hmac;
 use larder_people::answer::{Answer, Outcome};
-use larder_people::attempts::{Attempts, TURNS_MAX};
+use larder_people::attempts::{Attempts, ClientKey, TURNS_MAX};
 use larder_people::authorization::{Authorization, Basic};
 use larder_people::digest::{self, Algorithm, CountState, Counts, Ha1, NonceState, Nonces, Response};
 use larder_people::line;
@@ -54,7 +54,8 @@ pub struct LoginState {
     counts: Arc<LoginCounts>,
     /// Drawn at the start: hashes of credentials say nothing outside this process.
     secret: hmac::Key,
-    remembered: Mutex<Memo<CredentialHash, Arc<User>>>,
+    /// Users by their credentials, each with the client that gave it when it was checked.
+    remembered: Mutex<Memo<CredentialHash, (Arc<User>, ClientKey)>>,
     turns: Arc<Turns>,
     nonces: Nonces,
     nonce_counts: Mutex<Counts>,
@@ -316,11 +317,16 @@ impl LoginState {
         }
         let hash = self.hash(field.rest);
         let is_remembered = matches!(scheme, LoginScheme::Basic | LoginScheme::Bearer);
-        if is_remembered && let Some((user, until)) = self.recall(&hash) {
-            return Checked::User(user, until);
+        let (client, found) = (client_key(attempt.client), is_remembered.then(|| self.recall(&hash)).flatten());
+        if let Some((user, until, _)) = found.as_ref().filter(|(_, _, of)| *of == client) {
+            return Checked::User(Arc::clone(user), *until);
         }
-        if let Some(wait) = self.turns.wait(&client_key(attempt.client)) {
+        // A client that has failed too often is not told that it has guessed what others have.
+        if let Some(wait) = self.turns.wait(&client) {
             return Checked::Refused(self.limited(wait));
+        }
+        if let Some((user, until, _)) = found {
+            return Checked::User(user, until);
         }
         let asked = match scheme {
             LoginScheme::Basic => Basic::parse(field.rest, base64::decode).map(|basic| Asked::Password(basic, hash)),
@@ -403,14 +409,20 @@ impl LoginState {
     }
 
     /// Remembers a credential that was right by these files, unless others count now.
-    fn remember(&self, files: &Arc<UserFiles>, hash: CredentialHash, user: &Arc<User>, until: Instant) {
+    fn remember(
+        &self,
+        files: &Arc<UserFiles>,
+        (hash, client): (CredentialHash, IpAddr),
+        user: &Arc<User>,
+        until: Instant,
+    ) {
         let bytes =
             size_of::<User>() + user.name.len() + user.groups.iter().map(|group| group.len() + 32).sum::<usize>();
         if !self.config.ttl.is_zero() {
             // New files are put in force before all that is remembered is forgotten, so none of the old ones is kept after that.
             let mut remembered = self.remembered.lock();
             if Arc::ptr_eq(files, &self.files.read()) {
-                remembered.keep(hash, Arc::clone(user), bytes, until);
+                remembered.keep(hash, (Arc::clone(user), client_key(client)), bytes, until);
             }
         }
     }
@@ -458,9 +470,10 @@ impl LoginState {
         LoginRefusal::Limited(wait)
     }
 
-    /// The user of a credential that is remembered, and until when it counts.
-    fn recall(&self, hash: &CredentialHash) -> Option<(Arc<User>, Instant)> {
-        self.remembered.lock().find(hash, clock::instant()).map(|(user, until)| (Arc::clone(user), until))
+    /// The user of a credential that is remembered, until when it counts, and the client that gave it first.
+    fn recall(&self, hash: &CredentialHash) -> Option<(Arc<User>, Instant, ClientKey)> {
+        let remembered = self.remembered.lock();
+        remembered.find(hash, clock::instant()).map(|((user, client), until)| (Arc::clone(user), until, *client))
     }
 
     /// A credential was right by these files: its user, and until when it counts.
@@ -468,13 +481,13 @@ impl LoginState {
         &self,
         files: &Arc<UserFiles>,
         (name, groups): (&str, &[String]),
-        hash: CredentialHash,
+        credential: (CredentialHash, IpAddr),
         valid_for: Duration,
     ) -> (Arc<User>, Instant) {
         self.counts.right.fetch_add(1, Ordering::Relaxed);
         let user = self.user(files, name, groups);
         let until = clock::instant() + valid_for.min(self.config.ttl);
-        self.remember(files, hash, &user, until);
+        self.remember(files, credential, &user, until);
         (user, until)
     }
 
@@ -484,8 +497,8 @@ impl LoginState {
         let check = move || {
             let _turn = turn;
             // Another request of the page may have had the same one checked meanwhile.
-            if let Some(found) = login.recall(&hash) {
-                return Ok(found);
+            if let Some((user, until, _)) = login.recall(&hash) {
+                return Ok((user, until));
             }
             let files = Arc::clone(&login.files.read());
             let is_right = match &files.users {
@@ -493,7 +506,7 @@ impl LoginState {
                 _ => false,
             };
             match is_right {
-                true => Ok(login.lets_in(&files, (&basic.user, &[]), hash, login.config.ttl)),
+                true => Ok(login.lets_in(&files, (&basic.user, &[]), (hash, client), login.config.ttl)),
                 false => Err(login.fails(client, &basic.user)),
             }
         };
@@ -507,7 +520,7 @@ impl LoginState {
         let token: Arc<str> = token.into();
         let check = |login: &Arc<LoginState>| {
             let (login, token) = (Arc::clone(login), Arc::clone(&token));
-            move || login.check_token(&token, hash)
+            move || login.check_token(&token, (hash, client))
         };
         let busy = |Busy| LoginRefusal::Trouble("login-busy");
         let keys = || self.config.jwks.as_ref().and_then(|_| self.keys());
@@ -533,9 +546,13 @@ impl LoginState {
         reply
     }
 
-    fn check_token(&self, token: &str, hash: CredentialHash) -> Result<(Arc<User>, Instant), TokenTrouble> {
-        if let Some(found) = self.recall(&hash) {
-            return Ok(found);
+    fn check_token(
+        &self,
+        token: &str,
+        (hash, client): (CredentialHash, IpAddr),
+    ) -> Result<(Arc<User>, Instant), TokenTrouble> {
+        if let Some((user, until, _)) = self.recall(&hash) {
+            return Ok((user, until));
         }
         let files = Arc::clone(&self.files.read());
         let KnownUsers::Issuer(keys) = &files.users else { return Err(TokenTrouble::NoKeys) };
@@ -549,7 +566,7 @@ impl LoginState {
         let now = clock::wall().as_secs();
         let claims = keys.check(token, &rules, now).map_err(TokenTrouble::Fault)?;
         let valid_for = Duration::from_secs(claims.until.saturating_sub(now));
-        Ok(self.lets_in(&files, (&claims.user, &claims.groups), hash, valid_for))
+        Ok(self.lets_in(&files, (&claims.user, &claims.groups), (hash, client), valid_for))
     }
 
     async fn password_by_helper(
@@ -559,14 +576,14 @@ impl LoginState {
         (basic, hash): (Basic, CredentialHash),
     ) -> LoginReply {
         let _turn = self.turn(client, TURNS_MAX).await?;
-        if let Some(found) = self.recall(&hash) {
-            return Ok(found);
+        if let Some((user, until, _)) = self.recall(&hash) {
+            return Ok((user, until));
         }
         let files = Arc::clone(&self.files.read());
         let answer = self.ask(helpers, line::basic(basic.user.as_bytes(), &basic.password)).await?;
         let name = answer.get("user").unwrap_or(&basic.user);
         match answer.result {
-            Outcome::Ok => Ok(self.lets_in(&files, (name, &groups_of(&answer)), hash, self.config.ttl)),
+            Outcome::Ok => Ok(self.lets_in(&files, (name, &groups_of(&answer)), (hash, client), self.config.ttl)),
             _ => Err(self.fails(client, name)),
         }
     }
@@ -698,7 +715,8 @@ mod tests {
     fn a_credential_is_not_remembered_by_files_that_have_changed() {
         let (folder, _people, login) = login("");
         let (old, hash) = (Arc::clone(&login.files.read()), login.hash("x"));
-        let let_in = |files: &Arc<UserFiles>| login.lets_in(files, ("ada", &[]), hash, Duration::MAX);
+        let let_in =
+            |files: &Arc<UserFiles>| login.lets_in(files, ("ada", &[]), (hash, [192, 0, 2, 1].into()), Duration::MAX);
         let (_, until) = let_in(&old);
         assert!(until <= clock::instant() + login.config.ttl, "a token without an end in sight counts for `ttl`");
         assert!(login.recall(&hash).is_some());
@@ -709,6 +727,28 @@ mod tests {
         assert!(login.recall(&hash).is_none());
         let_in(&Arc::clone(&login.files.read()));
         assert!(login.recall(&hash).is_some());
+    }
+
+    /// Credentials that are known count for the client that has given them, however often its name was misused. Others learn no more by
+    /// them than by wrong ones.
+    #[test]
+    fn a_client_over_its_limit_guesses_no_password_that_is_remembered() {
+        let (_folder, _people, login) = login("failures = 1\nfailure_period = \"1h\"\n");
+        let credential = base64::encode(b"ada:secret");
+        let from = |client: [u8; 4]| {
+            let field = format!("Basic {credential}");
+            let (field, client) = (Some(&*field), client.into());
+            login.check(&Attempt { field, method: "GET", target: "", path: "/", client, connection: None, edition: 0 })
+        };
+        let (ada, guesser) = ([192, 0, 2, 1], [192, 0, 2, 2]);
+        let files = Arc::clone(&login.files.read());
+        login.lets_in(&files, ("ada", &[]), (login.hash(&credential), ada.into()), Duration::MAX);
+        for client in [ada, guesser] {
+            assert!(matches!(from(client), Checked::User(..)), "{client:?}");
+            login.fails(client.into(), "ada");
+        }
+        assert!(matches!(from(ada), Checked::User(..)));
+        assert!(matches!(from(guesser), Checked::Refused(LoginRefusal::Limited(_))));
     }
 
     #[tokio::test]
