@@ -88,6 +88,15 @@ pub(super) enum FarEnd<'a> {
     Tunnel(&'a Host, u16),
 }
 
+impl FarEnd<'_> {
+    fn host(&self) -> &Host {
+        match self {
+            FarEnd::Origin(origin, _) => &origin.host,
+            FarEnd::Tunnel(host, _) => host,
+        }
+    }
+}
+
 /// No parent led to the far end.
 pub(super) struct NoParent {
     pub fault: UpstreamFault,
@@ -114,6 +123,9 @@ pub(super) async fn open(
     let healths = &shared.settings.memory.parents;
     let deadline = Instant::now() + shared.settings.connect_timeout;
     let left = || deadline.saturating_duration_since(Instant::now());
+    if let Err(fault) = clear_name(to.host()) {
+        return Err(NoParent { fault, direct_within: parents.is_direct_last.then(left) });
+    }
     let (mut left_out, mut fault) = (Vec::new(), None);
     for (at, each) in parents.parents.iter().enumerate() {
         let now = Instant::now();
@@ -151,6 +163,19 @@ pub(super) async fn open(
         }
     }
     Err(NoParent { fault: fault.unwrap_or_else(no_parent), direct_within: None })
+}
+
+/// A name that is no address here may be one to a parent, which looks it up: `127.1` and `127.0.0.1.` to the resolver of the C library,
+/// and names with empty labels to others. Rules have judged it as it is written, so nobody is asked for it.
+fn clear_name(host: &Host) -> Result<(), UpstreamFault> {
+    let name = host.as_str();
+    let last = name.trim_end_matches('.').rsplit('.').next().unwrap_or_default();
+    let is_number = last.bytes().all(|byte| byte.is_ascii_digit()) || last.starts_with("0x");
+    if host.ip().is_some() || !(is_number || name.contains("..")) {
+        return Ok(());
+    }
+    let detail = format!("no parent is asked for {name}, which some read as an address or as another name");
+    Err(UpstreamFault::new(UpstreamFaultKind::OutOfReach, detail))
 }
 
 fn no_parent() -> UpstreamFault {

@@ -4,8 +4,8 @@ use super::Parser;
 use crate::config::helper::HELPER;
 use crate::config::login::LOGIN;
 use crate::config::{
-    CertificateDemand, CertificateUser, ClientCertificates, EXTERNAL_MAX, Helper, Listen, Login, LoginScheme, Site,
-    SourceLine,
+    CertificateDemand, CertificateUser, ClientCertificates, EXTERNAL_MAX, Helper, HostPattern, Listen, Login,
+    LoginScheme, Site, SourceLine,
 };
 use larder_people::format::Format;
 use larder_people::kind::Kind;
@@ -149,6 +149,16 @@ impl Parser {
         for page in &pages {
             if page.users.is_empty() || self.is_faulty("login", &page.users) {
                 continue;
+            }
+            let host = page.url.as_ref().map(|url| &url.host);
+            let is_named =
+                |pattern: &HostPattern| *pattern != HostPattern::Any && host.is_some_and(|host| pattern.matches(host));
+            if self.loaded.config.sites.iter().any(|site| site.hosts.iter().any(is_named)) {
+                let message = format!(
+                    "{}: the page is at the host of a [[site]], whose scripts could read what is typed",
+                    page.place
+                );
+                self.conflict("login", &message, Some("give `url` a host that no site has"));
             }
             let found = self.loaded.config.logins.iter().find(|login| login.name == page.users);
             let label = format!("{}: users", page.place);

@@ -121,7 +121,7 @@ mod tests {
             (
                 "[[parent]]\nname = \"up\"\nurl = 3\n[forward]\nparents = [\"up\", \"down\"]",
                 &[
-                    "parent.url of up: http://HOST:PORT or socks5://HOST:PORT is expected, not a number",
+                    "parent.url of up: http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT is expected, not a number",
                     "forward.parents: there is no parent down",
                 ],
             ),

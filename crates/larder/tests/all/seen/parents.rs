@@ -91,6 +91,27 @@ pub fn nowhere() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
+/// A parent may read such a name as an address, or as the name that a rule denies.
+#[test]
+fn no_parent_is_asked_for_a_name_that_others_read_otherwise() {
+    let parent = Parent::start(nowhere(), false);
+    let rule = "[[rule]]\nwhen = { host = [\"bad.test\", \"127.0.0.5\"] }\ndo = { deny = true }\n";
+    let folder = tempfile::tempdir().unwrap();
+    let server = stand::server(folder.path(), &parent.table(rule));
+    let proxy = server.addresses()[0];
+    for host in ["127.0.5", "127.0.0.5.", "0x7f.5", "2130706437", "127.0.0.0x5", "bad.test..", "a..b", "bad.test."] {
+        let answer = stand::get(proxy, &format!("http://{host}/"));
+        let tunnel = stand::exchange(proxy, &format!("CONNECT {host}:443 HTTP/1.1\r\nHost: {host}:443\r\n\r\n"));
+        for answer in [answer, tunnel] {
+            assert!(["400", "403"].contains(&&answer[9..12]), "{host}: {answer}");
+        }
+    }
+    assert!(parent.heads().is_empty(), "{:?}", parent.heads());
+    for host in ["good.test.", "1.example", "192.0.2.6"] {
+        assert!(stand::get(proxy, &format!("http://{host}/")).contains("by the parent"), "{host}");
+    }
+}
+
 #[test]
 fn a_request_in_clear_text_goes_in_absolute_form_and_its_answer_is_stored() {
     let parent = Parent::start(nowhere(), true);
