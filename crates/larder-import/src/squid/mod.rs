@@ -158,10 +158,11 @@ impl Reader<'_> {
         };
         let mut folds_case = folds_case;
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
-            // Expressions may have blanks in them; other values do not, and comments stand behind them.
+            // Expressions may have blanks in them, other values do not. Behind a blank `#` begins a comment.
             let is_expression = acl.kind.contains("regex") || acl.kind == "browser";
+            let comment = line.match_indices('#').find(|(at, _)| line[..*at].ends_with(char::is_whitespace));
             let values: Vec<&str> = match is_expression {
-                true => vec![line],
+                true => vec![comment.map_or(line, |(at, _)| line[..at].trim_end())],
                 false => line.split_whitespace().take_while(|word| !word.starts_with('#')).collect(),
             };
             for text in values {

@@ -99,10 +99,10 @@ fn lines_that_say_more_than_larder_does_are_named() {
 fn nothing_goes_past_parents_that_could_not_be_translated() {
     use crate::judged::Judge;
     let request = |host: &str| request("10.0.0.1", "GET", host);
-    let all = imported("cache_peer p.test parent 3128 0 tls\nnever_direct allow all\n");
+    let all = imported("cache_peer p.test parent 3128 0 tls tls-cafile=/etc/ca.pem\nnever_direct allow all\n");
     assert!(!Judge::of(&all).allows(&request("a.test")), "{}", all.toml);
     assert!(all.toml.contains("LOOK AT THESE LINES"), "{}", all.toml);
-    let some = imported("cache_peer p.test parent 3128 0 tls\nnever_direct allow inner\n");
+    let some = imported("cache_peer p.test parent 3128 0 tls tls-cafile=/etc/ca.pem\nnever_direct allow inner\n");
     let judge = Judge::of(&some);
     assert!(!judge.allows(&request("www.corp.test")) && judge.allows(&request("a.test")), "{}", some.toml);
     let usable = imported("cache_peer p.test parent 3128 0\nnever_direct allow all\n");

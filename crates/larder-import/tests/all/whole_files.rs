@@ -10,6 +10,7 @@ impl Files for Office {
     fn read(&mut self, path: &str) -> Result<String, String> {
         match path {
             "/etc/squid/admins" => Ok("# who\n10.0.9.0/24\n10.0.8.1 # one more\n".to_owned()),
+            "/etc/squid/words" => Ok("casino # and its like\nse#ven\nni ne\n".to_owned()),
             "/etc/squid/conf.d/local.conf" => Ok("visible_hostname office\n".to_owned()),
             _ => Err("no such file".to_owned()),
         }
@@ -402,4 +403,19 @@ fn a_site_of_varnish() {
     let note = |text: &str| imported.notes.iter().find(|note| note.source.contains(text)).map(|note| note.fate);
     assert_eq!(note("do_esi"), Some(Fate::Missing));
     assert_eq!(note("beresp.ttl = 10s"), Some(Fate::Missing));
+}
+
+/// In files of expressions blanks belong to them, and `#` behind a blank begins a comment, as in Squid 5.7.
+#[test]
+fn files_of_expressions_have_comments() {
+    let text =
+        "http_port 3128\nacl words url_regex \"/etc/squid/words\"\nhttp_access deny words\nhttp_access allow all\n";
+    let imported = imported(Format::Squid, text, &mut Office);
+    let judge = Judge::of(&imported);
+    for (path, is_allowed) in
+        [("casino", false), ("se%23ven", false), ("ni%20ne", false), ("se", true), ("like", true), ("ni", true)]
+    {
+        let request = get(&format!("http://a.test/{path}"), "10.0.0.1");
+        assert_eq!(judge.allows(&request), is_allowed, "{path}\n{}", imported.toml);
+    }
 }
