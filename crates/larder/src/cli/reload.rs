@@ -1,12 +1,17 @@
 //! `larder reload`: has the running Larder read its configuration again.
 
-use super::running::Running;
+use super::running::{Running, store_of};
 use super::{Flags, TROUBLE, WRONG};
 use crate::diagnostics;
 use crate::explain::Harmless;
 use crate::run::control::{LoadOutcome, Reloaded, ReloadedScript};
 
 pub(super) fn reload(flags: &Flags) -> u8 {
+    // Without the file nobody knows whose configuration is meant, and its errors are what somebody who reloads has to see.
+    if let (Ok((_, Some(report))), None) = (store_of(flags), &flags.store) {
+        diagnostics::say_text(format_args!("{report}"));
+        return WRONG;
+    }
     let running = match Running::of(flags) {
         Ok(running) => running,
         Err(status) => return status,

@@ -283,7 +283,7 @@ fn without_a_process_the_filters_of_the_last_version_count() {
     wait_for("no process is left", || shown(&stage)["state"] == "failed");
     let denied = stage.ask("/p/b", "");
     assert!(
-        status(&denied) == "500" && denied.contains("hook-not-loaded") && denied.contains("can't be loaded"),
+        status(&denied) == "500" && denied.contains("hook-not-loaded") && denied.contains("can&#39;t be loaded"),
         "{denied}"
     );
     assert_eq!(status(&stage.ask("/other", "")), "200");
