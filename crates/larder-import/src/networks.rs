@@ -6,8 +6,13 @@ use std::net::IpAddr;
 /// `10.0.0.0/8`, `10.0.0.0/255.0.0.0`, `10.0.0.1-10.0.0.9`, `10.0.0.1`.
 pub fn parse(text: &str) -> Option<Vec<IpNet>> {
     if let Some((first, last)) = text.split_once('-') {
-        let last = last.split('/').next()?;
-        return match (first.parse().ok()?, last.parse().ok()?) {
+        let (last, mask) = last.split_once('/').map_or((last, None), |(last, mask)| (last, Some(mask)));
+        // With a mask every network counts of which an address is between them.
+        let whole = |address: &str| match mask {
+            Some(mask) => parse(&format!("{address}/{mask}"))?.first().copied(),
+            None => address.parse::<IpAddr>().ok().map(IpNet::from),
+        };
+        return match (whole(first)?.network(), whole(last)?.broadcast()) {
             (IpAddr::V4(first), IpAddr::V4(last)) if first <= last => {
                 Some(Ipv4Subnets::new(first, last, 0).map(IpNet::V4).collect())
             }
@@ -48,6 +53,8 @@ mod tests {
             ("10.1.2.3/255.255.0.0", Some("10.1.0.0/16")),
             ("10/8", Some("10.0.0.0/8")),
             ("10.0.0.4-10.0.0.7", Some("10.0.0.4/30")),
+            ("10.0.0.4-10.0.0.7/24", Some("10.0.0.0/24")),
+            ("10.0.4.1-10.0.5.9/255.255.255.0", Some("10.0.4.0/23")),
             ("[::1]", Some("::1/128")),
             ("fe80::/10", Some("fe80::/10")),
             ("10.0.0.9-10.0.0.1", None),

@@ -41,7 +41,7 @@ impl HostIndex {
 
     /// [`HostIndex::select`] for a name in lower case.
     pub(crate) fn select_name(&self, host: &str, into: &mut RuleSet) {
-        let host = host.strip_suffix('.').unwrap_or(host);
+        let host = host.trim_end_matches('.');
         into.add_all(&self.any);
         if let Some(rules) = self.exact.get(host) {
             into.add_all(rules);

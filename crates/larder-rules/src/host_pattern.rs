@@ -29,11 +29,11 @@ impl HostPattern {
         }
     }
 
-    /// Whether `host` is meant; a trailing dot (a name from the root) makes no difference, nor does the spelling of an address.
+    /// Whether `host` is meant; dots at its end (a name from the root) make no difference, nor does the spelling of an address.
     pub fn matches(&self, host: &Host) -> bool {
         let plain = host.spelled_plainly();
         let host = plain.as_ref().unwrap_or(host);
-        let host = host.as_str().strip_suffix('.').unwrap_or(host.as_str());
+        let host = host.as_str().trim_end_matches('.');
         match self {
             HostPattern::Exact(exact) => exact.as_str() == host,
             HostPattern::Below(suffix) => host.len() > suffix.len() && host.ends_with(&**suffix),
@@ -75,6 +75,7 @@ mod tests {
         for (pattern, host, expected) in [
             ("example.org", "EXAMPLE.org", true),
             ("example.org", "example.org.", true),
+            ("example.org", "example.org..", true),
             ("example.org", "www.example.org", false),
             ("*.example.org", "www.example.org", true),
             ("*.example.org", "a.b.example.org", true),

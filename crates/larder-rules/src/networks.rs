@@ -12,8 +12,10 @@ pub struct Networks {
 }
 
 impl Networks {
-    /// One more.
+    /// One more. One of IPv4 addresses that are written as those of IPv6 (RFC 4291 section 2.5.5.2) is one of IPv4: addresses are looked
+    /// for in that form.
     pub fn push(&mut self, net: IpNet) {
+        let net = plain(net);
         self.listed.push(net);
         let ranges = if net.addr().is_ipv4() { &mut self.v4 } else { &mut self.v6 };
         ranges.add(number(net.network()), number(net.broadcast()));
@@ -41,6 +43,14 @@ impl Networks {
         let ranges = if address.is_ipv4() { &self.v4 } else { &self.v6 };
         ranges.contain(number(address))
     }
+}
+
+fn plain(net: IpNet) -> IpNet {
+    let mapped = match net {
+        IpNet::V6(net) => net.addr().to_ipv4_mapped().zip(net.prefix_len().checked_sub(96)),
+        IpNet::V4(_) => None,
+    };
+    mapped.and_then(|(address, length)| IpNet::new(address.into(), length).ok()).unwrap_or(net)
 }
 
 /// A network, or an address for a network of one.
@@ -100,6 +110,20 @@ mod tests {
 
     fn of(texts: &[&str]) -> Networks {
         texts.iter().map(|text| text.parse::<IpNet>().unwrap()).collect()
+    }
+
+    #[test]
+    fn mapped_networks_are_those_of_ipv4() {
+        let nets = of(&["::ffff:10.1.0.0/112", "::ffff:127.0.0.5/128"]);
+        for (address, wanted) in [
+            ("10.1.2.3", true),
+            ("::ffff:10.1.2.3", true),
+            ("127.0.0.5", true),
+            ("10.2.0.1", false),
+            ("127.0.0.6", false),
+        ] {
+            assert_eq!(nets.contains(address.parse().unwrap()), wanted, "{address}");
+        }
     }
 
     #[test]

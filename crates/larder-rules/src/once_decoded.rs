@@ -34,8 +34,8 @@ pub(crate) fn url(facts: &impl Facts) -> Result<Vec<u8>, Stop> {
     Ok(url)
 }
 
-/// A dot at the end of a name says nothing.
-fn written(host: &Host) -> &str {
+/// The name as expressions see it: dots at its end say nothing.
+pub(crate) fn written(host: &Host) -> &str {
     host.as_str().trim_end_matches('.')
 }
 

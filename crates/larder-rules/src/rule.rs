@@ -302,7 +302,9 @@ impl When {
             Slot::LISTENER => self.listener.iter().any(|listener| listener.matches(facts.listener())),
             Slot::PORT => self.port.iter().any(|range| range.has(facts.port())),
             Slot::HOST => self.host.iter().any(|host| host.matches(facts.host())),
-            Slot::HOST_REGEX => self.host_regex.iter().any(|regex| regex.is_in(facts.host().as_str().as_bytes())),
+            Slot::HOST_REGEX => {
+                self.host_regex.iter().any(|regex| regex.is_in(once_decoded::written(facts.host()).as_bytes()))
+            }
             Slot::CLIENT => self.client.contains(facts.client()),
             Slot::TIME => {
                 let (day, minute) = self.zone.day_and_minute(facts.minute());

@@ -387,7 +387,7 @@ impl Table {
                 }
             }
             Slot::HOST_REGEX => {
-                let host = facts.host().as_str().as_bytes();
+                let host = once_decoded::written(facts.host()).as_bytes();
                 texts.iter().for_each(|texts| texts.select_found(host, holds));
             }
             Slot::PATH_REGEX => {

@@ -245,7 +245,7 @@ pub fn may_keep(host: &Host, peer: IpAddr) -> bool {
 
 /// `localhost` and all names below it mean this machine (RFC 6761 section 6.3).
 pub fn is_localhost(host: &Host) -> bool {
-    let name = host.as_str().strip_suffix('.').unwrap_or(host.as_str());
+    let name = host.as_str().trim_end_matches('.');
     name == "localhost" || name.ends_with(".localhost")
 }
 

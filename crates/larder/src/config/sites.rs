@@ -85,7 +85,7 @@ impl Sites {
         let wanted = |numbers: &[usize]| numbers.iter().copied().find(|&number| is_wanted(number));
         // A trailing dot (a name from the root) makes no difference.
         let host = url.host.as_str();
-        let host = host.strip_suffix('.').unwrap_or(host);
+        let host = host.trim_end_matches('.');
         let exact = self.exact.get(host).and_then(|numbers| wanted(numbers));
         let number = exact.or_else(|| self.below(host, &wanted)).or_else(|| wanted(&self.any))?;
         Some((number, &self.list[number]))

@@ -112,6 +112,25 @@ fn no_parent_is_asked_for_a_name_that_others_read_otherwise() {
     }
 }
 
+/// A dot at the end of a name leads past no rule about hosts, expressions included.
+#[test]
+fn dots_at_the_end_of_a_name_lead_past_no_rule() {
+    let parent = Parent::start(nowhere(), false);
+    let rules = "[[rule]]\nwhen = { host_regex = \"^bad[.]test$\" }\ndo = { deny = true }\n\
+                 [[rule]]\nwhen = { host = \"worse.test\" }\ndo = { deny = true }\n";
+    let folder = tempfile::tempdir().unwrap();
+    let server = stand::server(folder.path(), &parent.table(rules));
+    let proxy = server.addresses()[0];
+    for host in ["bad.test", "bad.test.", "worse.test.", "worse.test.."] {
+        let answer = stand::get(proxy, &format!("http://{host}/"));
+        let tunnel = stand::exchange(proxy, &format!("CONNECT {host}:443 HTTP/1.1\r\nHost: {host}:443\r\n\r\n"));
+        for answer in [answer, tunnel] {
+            assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("detail=rule"), "{host}: {answer}");
+        }
+    }
+    assert!(stand::get(proxy, "http://good.test./").contains("by the parent"));
+}
+
 #[test]
 fn a_request_in_clear_text_goes_in_absolute_form_and_its_answer_is_stored() {
     let parent = Parent::start(nowhere(), true);
