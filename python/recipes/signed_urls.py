@@ -7,7 +7,6 @@ The origin makes links by `sign` with the same key: 32 random bytes or more in t
 import hashlib
 import hmac
 import re
-from functools import lru_cache
 from pathlib import Path
 from time import time
 from typing import Optional
@@ -17,12 +16,19 @@ import larder
 KEY_FILE = Path(__file__).with_name("signed_urls.key")
 
 
-@lru_cache(maxsize=1)
-def key() -> bytes:
-    text = KEY_FILE.read_bytes().strip()
+def read_key() -> bytes:
+    """Return the key; without a file there is none, and nothing is signed."""
+    try:
+        text = KEY_FILE.read_bytes().strip()
+    except FileNotFoundError:
+        return b""
     if len(text) < 32:
         raise ValueError(f"{KEY_FILE} has {len(text)} bytes, and a key has 32 or more")
     return text
+
+
+# Read as the file is loaded: `larder check` and `larder reload` refuse one that is no key, and all processes have the same.
+KEY = read_key()
 
 
 def sign(host: str, path: str, query: str, expires: int) -> str:
@@ -32,7 +38,9 @@ def sign(host: str, path: str, query: str, expires: int) -> str:
 
 
 def signature_of(host: str, path: str, query: str) -> str:
-    return hmac.new(key(), f"{host}\n{path}\n{query}".encode("latin-1"), hashlib.sha256).hexdigest()
+    if not KEY:
+        raise FileNotFoundError(f"there was no {KEY_FILE} when this file was loaded")
+    return hmac.new(KEY, f"{host}\n{path}\n{query}".encode("latin-1"), hashlib.sha256).hexdigest()
 
 
 # For all methods: one that is left out would be a way around. Not remembered, for the decision depends on the time.

@@ -6,7 +6,7 @@ HOST, PATH = "shop.example", "/private/film.mp4"
 
 def signer():
     hooks = load("signed_urls.py")
-    hooks.module.key = lambda: b"0123456789abcdef0123456789abcdef"
+    hooks.module.KEY = b"0123456789abcdef0123456789abcdef"
     hooks.module.time = lambda: float(NOW)
     return hooks
 
@@ -56,3 +56,16 @@ def test_no_method_and_no_hit_goes_around():
         assert play(hooks, "", method=method).response.status == 403
     # Without `remember` the hook is asked at each request, also where the film is stored.
     assert all(hook.remember_ms is None for hook in hooks._hooks)
+
+
+def test_without_a_key_nothing_is_signed_or_shown():
+    hooks = signer()
+    link = hooks.module.sign(HOST, PATH, "", NOW + 60)
+    hooks.module.KEY = b""
+    for attempt in (lambda: play(hooks, link), lambda: hooks.module.sign(HOST, PATH, "", NOW + 60)):
+        try:
+            attempt()
+        except Exception as error:
+            assert "signed_urls.key" in str(error)
+        else:
+            raise AssertionError("a link without a key")

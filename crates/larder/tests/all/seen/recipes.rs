@@ -40,7 +40,7 @@ fn echo(stream: &TcpStream) -> Option<()> {
 }
 
 struct Play {
-    _steered: Steered,
+    steered: Steered,
     proxy: SocketAddr,
     folder: tempfile::TempDir,
 }
@@ -58,14 +58,14 @@ fn play(recipe: &str, replaced: &[(&str, &str)]) -> Option<Play> {
     fs::write(folder.path().join("policy.py"), text).unwrap();
     let settings = format!(
         "{}[[listen]]\naddress = \"127.0.0.1:0\"\n[[site]]\nhosts = [\"shop.example\"]\norigin = \"http://{}\"\nhooks = [\"policy.py\"]\n\
-         [[python]]\nname = \"policy\"\nfolder = \"{}\"\nprocesses = 1\nhook_time = \"5s\"\n",
+         [[python]]\nname = \"policy\"\nfolder = \"{}\"\nprocesses = 1\nhook_time = \"5s\"\nwatch = [\"*.key\"]\n",
         base(folder.path()),
         stand::origin_that(echo),
         folder.path().display()
     );
     let steered = Steered::start(folder.path(), &settings);
     let proxy = steered.server.addresses()[0];
-    Some(Play { _steered: steered, proxy, folder })
+    Some(Play { steered, proxy, folder })
 }
 
 impl Play {
@@ -160,6 +160,14 @@ fn signed_urls() {
         let output = stand::program("python3").unwrap().args(["-c", code, &text]).output().unwrap();
         format!("/private/film?{query}&signature={}", String::from_utf8(output.stdout).unwrap().trim())
     };
+    let is_good = || status(&play.get(&sign("expires=99999999999"), "")) == "200";
+    assert!(!is_good(), "a key counts from a reload on");
+    play.steered.server.shared().reload().unwrap();
+    stand::wait_for("the key counts", is_good);
+    // One that is no key is not taken.
+    fs::write(play.folder.path().join("signed_urls.key"), "short\n").unwrap();
+    let _ = play.steered.server.shared().reload();
+    assert!(is_good());
     let first = play.get(&sign("expires=99999999999"), "");
     assert!(status(&first) == "200" && body(&first).starts_with("GET /private/film "), "{first}");
     assert!(play.is_hit(&sign("expires=99999999998"), ""), "one copy for all links");
