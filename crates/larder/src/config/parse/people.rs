@@ -150,6 +150,10 @@ impl Parser {
             if page.users.is_empty() || self.is_faulty("login", &page.users) {
                 continue;
             }
+            if pages.iter().take_while(|other| other.name != page.name).any(|other| other.url == page.url) {
+                let message = format!("{}: another login has its page at this `url`", page.place);
+                self.conflict("login", &message, Some("give each page a host or a port of its own"));
+            }
             let host = page.url.as_ref().map(|url| &url.host);
             let is_named =
                 |pattern: &HostPattern| *pattern != HostPattern::Any && host.is_some_and(|host| pattern.matches(host));

@@ -192,6 +192,11 @@ fn a_page_that_lets_nobody_in_is_named() {
         (format!("{users}{page}file = \"/etc/users\"\n"), "are those of the login that `users` names"),
         (format!("{users}{}", page.replace("users = \"office\"", "users = \"hall\"")), "is one of page, not of basic"),
         (format!("{users}session = \"1h\"\n{page}"), "are for a login of page"),
+        (format!("{users}{page}{}", page.replace("hall", "yard")), "another login has its page at this `url`"),
+        (
+            format!("{users}{page}[[site]]\nhosts = [\"login.test\"]\norigin = \"http://a.test\"\n"),
+            "the page is at the host of a [[site]]",
+        ),
         (format!("{users}{page}idle = \"1s\"\n"), "login.idle"),
         (
             format!("{users}{page}[[site]]\nhosts = [\"a.test\"]\norigin = \"http://127.0.0.1:9\"\nlogin = \"hall\"\n"),
