@@ -98,6 +98,8 @@ struct Member {
     generation: u64,
     began: Instant,
     began_at: SystemTime,
+    /// It began with the files that are kept of its version.
+    is_of_copy: bool,
     phase: Phase,
     /// It was killed because it hung.
     hung: Option<HungMember>,
@@ -383,7 +385,7 @@ impl Group {
             let guard = self.means.child_guard();
             let source = process::Source { folder: &self.means.folder, kept: kept.as_deref() };
             match process::start(&self.mount, (number, guard), &source, self.means.events.clone()) {
-                Ok(started) => self.started(started),
+                Ok(started) => self.started(started, kept.is_some()),
                 Err(error) => {
                     let program = process::interpreter(&self.mount);
                     let why = format!("{} in {}: {error}", program.display(), self.mount.python.folder.display());
@@ -404,7 +406,7 @@ impl Group {
         }
     }
 
-    fn started(&mut self, started: Started) {
+    fn started(&mut self, started: Started, is_of_copy: bool) {
         let Started { number, pid, socket } = started;
         self.state.counts.started.fetch_add(1, Ordering::Relaxed);
         let (generation, began, began_at) = (self.generation, Instant::now(), wall_time());
@@ -417,6 +419,7 @@ impl Group {
             generation,
             began,
             began_at,
+            is_of_copy,
             phase,
             hung: None,
             descendants,
@@ -480,6 +483,11 @@ impl Group {
                 return self.failed_to_load(number, LoadFailure { files: ready.files, ..LoadFailure::of(what) });
             }
         };
+        if !is_first && self.has_read_others(number, &ready.files) {
+            // One version is one code: another process takes its place, with the files of the first one.
+            self.of(generation).filter(|member| member.number == number).for_each(Member::kill);
+            return;
+        }
         let Some(member) = self.of(generation).find(|member| member.number == number) else { return };
         let mut process = Process::new(number, member.pid, member.socket.clone(), requests_max, hung);
         process.hooks.clone_from(&hooks);
@@ -503,6 +511,17 @@ impl Group {
         }
         self.state.loaded(ready.python, version, is_first);
         self.publish();
+    }
+
+    /// Whether a process may have read other files than those that are kept of its version, because one has changed since.
+    fn has_read_others(&self, number: u64, files: &[PathBuf]) -> bool {
+        let is_kept = self.kept.as_ref().is_some_and(|kept| kept.generation == self.generation);
+        let Some(member) = self.members.iter().find(|member| member.number == number) else { return false };
+        let is_known = |path: &PathBuf| match self.files.get(path) {
+            Some(first) => first.is_some() && as_imported(path, member.began_at) == *first,
+            None => true,
+        };
+        is_kept && !member.is_of_copy && !files.iter().all(is_known)
     }
 
     /// Keeps the files that a process of hooks has loaded, for those that take its place: where none of them has changed since it

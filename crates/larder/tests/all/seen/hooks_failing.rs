@@ -384,3 +384,30 @@ fn what_is_said_ahead_of_hooks_says_so() {
     let (_, text) = larder(stage.folder.path(), &["purge", "http://shop.example/page?id=9"]);
     assert!(text.contains("1 stored response is forgotten"), "{text}");
 }
+
+/// A process that is slow to begin serves what the first one of its version has read, whatever stands in the files by then.
+#[test]
+fn all_processes_of_a_version_run_the_same_code() {
+    let policy = "import larder, os, time\n\
+                  try: os.close(os.open('first', os.O_CREAT | os.O_EXCL | os.O_WRONLY))\n\
+                  except FileExistsError: time.sleep(1)\nimport words\n\
+                  @larder.request(path='/ver')\ndef ver(req): return larder.Response(words.TEXT)\n";
+    let stage = Stage::open(policy, "processes = 2\nreload = \"on-reload\"\n", |text| {
+        fs::write(Path::new(text.split('"').nth(1).unwrap()).parent().unwrap().join("words.py"), "TEXT = 'one'\n")
+            .unwrap();
+        text.replace("admin = \"none\"", "admin = \"127.0.0.1:0\"").replacen("processes = 1\n", "", 1)
+    });
+    ready(&stage);
+    fs::write(stage.folder.path().join("words.py"), "TEXT = 'other'\n").unwrap();
+    wait_for("both serve", || {
+        shown(&stage)["processes"].as_array().is_some_and(|all| all.len() == 2) && shown(&stage)["state"] == "serving"
+    });
+    // The first one ends, so that the other answers.
+    let first = shown(&stage)["processes"].as_array().unwrap().iter().map(|process| process["pid"].as_u64()).min();
+    let ended = Command::new("kill").args(["-9", &first.flatten().unwrap().to_string()]).status();
+    assert!(ended.is_ok_and(|status| status.success()));
+    for _ in 0..4 {
+        let answer = stage.ask("/ver", "");
+        assert!(answer.ends_with("one") || answer.contains("hook-ended"), "{answer}");
+    }
+}
