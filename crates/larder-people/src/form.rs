@@ -34,7 +34,8 @@ pub fn encoded(text: &str) -> String {
     out
 }
 
-fn decoded(text: &str) -> Option<String> {
+/// The text behind a value of a form or a query: `+` is a blank. `None` for a `%` without two digits, and for what is no UTF-8.
+pub fn decoded(text: &str) -> Option<String> {
     let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
     while let Some((first, more)) = rest.split_first() {
         rest = more;

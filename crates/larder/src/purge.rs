@@ -9,6 +9,7 @@ use crate::rules::{Ask, Route, Rule};
 use larder_cache::cache::Purged;
 use larder_cache::store::rules::{self, Force, Scope};
 use larder_cache::tags;
+use larder_people::form::{decoded, encoded};
 use larder_wire::{Host, RequestHead, Scheme, Url, target};
 use serde::Serialize;
 use std::collections::HashSet;
@@ -149,34 +150,6 @@ fn parts_as_they_are(query: &str) -> Result<Vec<(&str, String)>, String> {
         Ok((name, value))
     };
     parts.map(read).collect()
-}
-
-fn decoded(text: &str) -> Option<String> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        out.push(match byte {
-            b'+' => b' ',
-            b'%' => {
-                let digit = |byte: u8| char::from(byte).to_digit(16);
-                (digit(bytes.next()?)? * 16 + digit(bytes.next()?)?) as u8
-            }
-            other => other,
-        });
-    }
-    String::from_utf8(out).ok()
-}
-
-/// A text as a value in a query.
-pub fn encoded(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' | b':' => out.push(byte.into()),
-            other => out.push_str(&format!("%{other:02X}")),
-        }
-    }
-    out
 }
 
 /// The result of a purge.

@@ -5,8 +5,8 @@ use super::{Flags, TROUBLE, WRONG, columns::columns};
 use crate::control::{OfGroup, OfMember, Origins};
 use crate::diagnostics;
 use crate::explain::Harmless;
-use crate::purge::encoded;
 use clap::{Args, Subcommand};
+use larder_people::form::encoded;
 use std::fmt::Write;
 
 #[derive(Subcommand)]

@@ -343,8 +343,6 @@ pub fn failed(failure: &Failure, record: &mut Record) -> Page {
 
 /// The error page where no parent leads to the origin.
 pub(super) fn no_way_on(detail: &str, status: u16) -> Page {
-    // Words of a fault begin with that of its kind.
-    let detail = detail.strip_prefix("parent: ").unwrap_or(detail);
     let what = format!("This proxy has no way on to the origin: {detail}.");
     let remedy = "Try again in a moment, or tell the administrator of this proxy.";
     Page::new(status, UpstreamFaultKind::Parent.as_str(), what, remedy)

@@ -12,6 +12,7 @@ use crate::hook::RequestEffects;
 use crate::page::{self, Page, ScriptPage};
 use crate::people::User;
 use crate::reach::{self, ReachByRule};
+use larder_people::escape;
 use larder_rules::bandwidth::BandwidthBy;
 use larder_rules::rate::{RateBy, client_key};
 use larder_rules::rule::{FieldChanges, RuleNote};
@@ -113,21 +114,7 @@ fn stopped(stop: Stop) -> Page {
 
 /// A text with its encodings undone once.
 fn unescaped(text: &str) -> String {
-    let digit = |byte: Option<&u8>| char::from(*byte?).to_digit(16);
-    let (bytes, mut out, mut at) = (text.as_bytes(), Vec::with_capacity(text.len()), 0);
-    while let Some(byte) = bytes.get(at) {
-        match (byte, digit(bytes.get(at + 1)), digit(bytes.get(at + 2))) {
-            (b'%', Some(high), Some(low)) => {
-                out.push(u8::try_from(high * 16 + low).unwrap_or(b'%'));
-                at += 3;
-            }
-            _ => {
-                out.push(*byte);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
+    String::from_utf8_lossy(&escape::decode(text.as_bytes())).into_owned()
 }
 
 /// A rule's text does not become what it should be: that is the operator's mistake, and no reason to go on without the rule.

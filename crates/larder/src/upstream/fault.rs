@@ -308,7 +308,11 @@ impl UpstreamFault {
 
 impl fmt::Display for UpstreamFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.as_str(), self.detail)
+        match self.kind {
+            // The detail names the parent.
+            UpstreamFaultKind::Parent | UpstreamFaultKind::ParentAway(_) => f.write_str(&self.detail),
+            _ => write!(f, "{}: {}", self.as_str(), self.detail),
+        }
     }
 }
 
