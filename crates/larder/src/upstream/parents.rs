@@ -283,13 +283,7 @@ pub(super) fn suspect(shared: &Rc<Shared>, parent: &Arc<Parent>, own: &Rc<Held<O
         let healths = &shared.settings.memory.parents;
         match is_heard(&shared, &parent, &own).await {
             true => healths.answered(&parent),
-            false => {
-                tracing::warn!(
-                    parent = parent.name,
-                    "a parent accepts connections and is silent: it is left out for a while"
-                );
-                healths.hangs(&parent, (began, Instant::now()));
-            }
+            false => healths.hangs(&parent, (began, Instant::now())),
         }
     });
 }
