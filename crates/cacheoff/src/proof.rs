@@ -267,7 +267,14 @@ impl Chances {
                 None => text.push_str(" |"),
             }
             for (run, rows) in all.iter().enumerate() {
-                holds &= self.cell(run, number, &rows[number], outside, text);
+                // A run may lack a row of another: that it was not measured proves nothing.
+                match rows.iter().position(|other| other.what == row.what) {
+                    Some(at) => holds &= self.cell(run, at, &rows[at], outside, text),
+                    None => {
+                        text.push_str(" not measured |");
+                        holds = false;
+                    }
+                }
             }
             text.push('\n');
         }
