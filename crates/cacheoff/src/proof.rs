@@ -218,9 +218,9 @@ impl ProofArgs {
 /// The spread of the figures by chance.
 struct Chances {
     /// Over many seeds, of what is drawn; empty if nothing was rehearsed.
-    drawn: Vec<Spread>,
+    drawn: BTreeMap<String, Spread>,
     /// Of each run: the spread of the figures that are counted.
-    counted: Vec<Vec<Spread>>,
+    counted: Vec<BTreeMap<String, Spread>>,
     /// The figures that the seed of each run gives; empty if replies decide what is asked.
     own: Vec<Vec<Row>>,
 }
@@ -229,9 +229,9 @@ impl Chances {
     fn of(rehearsed: &Rehearsed<'_>, ledgers: &[Ledger]) -> Result<Self, String> {
         let (mut counted, mut own) = (Vec::new(), Vec::new());
         if !rehearsed.is_possible()? {
-            return Ok(Self { drawn: Vec::new(), counted, own });
+            return Ok(Self { drawn: BTreeMap::new(), counted, own });
         }
-        let mut known: BTreeMap<Partner, Vec<Spread>> = BTreeMap::new();
+        let mut known: BTreeMap<Partner, BTreeMap<String, Spread>> = BTreeMap::new();
         for ledger in ledgers {
             let partner = match ledger.run.target.mode {
                 Mode::NoProxy => Partner::Origins,
@@ -256,9 +256,10 @@ impl Chances {
         let _ = writeln!(text, "|---|---|---|---|{}", "---|".repeat(names.len()));
         let outside = each(all.iter().map(Vec::len).sum());
         let mut holds = true;
-        for (number, row) in all[0].iter().enumerate() {
+        // A run that got no reply to a kind of request lacks the rows about it.
+        for row in all.iter().max_by_key(|rows| rows.len()).into_iter().flatten() {
             let _ = write!(text, "| {} | {:.2} {} | {:.2} {} |", row.what, row.declared, row.unit, row.ideal, row.unit);
-            match self.drawn.get(number) {
+            match self.drawn.get(&row.what) {
                 Some(spread) => {
                     let is_law = is_law(row, spread, outside);
                     holds &= is_law;
@@ -267,11 +268,10 @@ impl Chances {
                 None => text.push_str(" |"),
             }
             for (run, rows) in all.iter().enumerate() {
-                // A run may lack a row of another: that it was not measured proves nothing.
-                match rows.iter().position(|other| other.what == row.what) {
-                    Some(at) => holds &= self.cell(run, at, &rows[at], outside, text),
+                match rows.iter().find(|other| other.what == row.what) {
+                    Some(row) => holds &= self.cell(run, row, outside, text),
                     None => {
-                        text.push_str(" not measured |");
+                        text.push_str(" **not measured** |");
                         holds = false;
                     }
                 }
@@ -282,13 +282,13 @@ impl Chances {
         holds
     }
 
-    fn cell(&self, run: usize, number: usize, row: &Row, outside: f64, text: &mut String) -> bool {
-        let spread = self.counted.get(run).and_then(|spreads| spreads.get(number));
+    fn cell(&self, run: usize, row: &Row, outside: f64, text: &mut String) -> bool {
+        let spread = self.counted.get(run).and_then(|spreads| spreads.get(&row.what));
         let Bounds { low, high } = spread.map_or_else(|| by_formula(row, outside), |spread| spread.bounds(outside));
         let exact = spread.is_some_and(|spread| row.unit != "%" && is_near(row.measured, spread.mean()));
         let within = exact || Bounds { low, high }.hold(row.measured);
         let _ = write!(text, " {:.2}{} in {low:.2} to {high:.2}", row.measured, mark(within));
-        let own = self.own.get(run).and_then(|rows| rows.get(number));
+        let own = self.own.get(run).and_then(|rows| rows.iter().find(|own| own.what == row.what));
         let is_own = own.is_none_or(|own| is_own(own, row.measured));
         if let Some(own) = own {
             let _ = write!(text, ", its seed {:.2}{}", own.measured, mark(is_own));
@@ -404,3 +404,6 @@ fn through(ledger: &Ledger, workload: &Workload, text: &mut String) -> bool {
     );
     hits_hold && misses_hold && lies == 0
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@ use crate::ledger::{Ledger, Mode, PhasePlan, Run};
 use crate::robot::Route;
 use crate::run::{Row, Wanted, derive, rows};
 use crate::workload::Workload;
+use std::collections::BTreeMap;
 use std::thread;
 
 /// Seeds that are rehearsed.
@@ -216,12 +217,16 @@ impl Rehearsed<'_> {
         Ok(Some(rows(&ledger, self.workload, &settings)))
     }
 
-    /// How each figure is spread over many seeds.
-    pub fn spreads(&self, partner: Partner) -> Result<Vec<Spread>, String> {
+    /// How each figure is spread over many seeds, by its name.
+    pub fn spreads(&self, partner: Partner) -> Result<BTreeMap<String, Spread>, String> {
         let all = self.many(FIRST_SEED..FIRST_SEED + SEEDS, partner)?;
-        let figures = |number: usize| all.iter().filter_map(move |rows| rows.get(number)).map(|row| row.measured);
-        let first = all.first().ok_or("nothing was rehearsed")?;
-        Ok(first.iter().enumerate().map(|(n, row)| Spread::of(&figures(n).collect::<Vec<_>>(), row.unit)).collect())
+        let mut figures: BTreeMap<&str, (&str, Vec<f64>)> = BTreeMap::new();
+        for row in all.iter().flatten() {
+            figures.entry(&row.what).or_insert((row.unit, Vec::new())).1.push(row.measured);
+        }
+        // A figure that hardly a seed gives has no spread.
+        let known = figures.into_iter().filter(|(_, (_, figures))| figures.len() as u64 > SEEDS / 2);
+        Ok(known.map(|(what, (unit, figures))| (what.to_owned(), Spread::of(&figures, unit))).collect())
     }
 
     /// The figures of many seeds, played on all cores.
