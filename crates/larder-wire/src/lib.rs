@@ -8,7 +8,8 @@
 //! heads), [`parse`] (bytes to heads), [`framing`] (where a body ends), [`body`] (decoding it),
 //! [`encode`] (values to bytes); then what a cache reads: [`date`], [`directives`], [`etag`],
 //! [`range`], [`structured`]; at last [`icap`], which carries heads of HTTP to a service that may change them, and the
-//! datagrams of neighbouring caches, [`icp`] and [`htcp`], and [`socks`], by which a server connects in a client's place.
+//! datagrams of neighbouring caches, [`icp`] and [`htcp`], [`socks`], by which a server connects in a client's place, and
+//! [`proxy_protocol`], by which a balancer says whose connection it passes on.
 
 // `println!` and its kin panic where nobody reads them.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
@@ -32,6 +33,7 @@ pub mod icp;
 pub mod method;
 pub mod names;
 pub mod parse;
+pub mod proxy_protocol;
 pub mod range;
 pub mod reading;
 pub mod socks;
