@@ -22,9 +22,21 @@ pub struct Acl {
     pub list_files: Vec<String>,
     /// Why its values are not all known.
     pub trouble: Option<String>,
+    /// `-n` stood among its words.
+    pub names_are_not_looked_up: bool,
 }
 
 impl Acl {
+    /// A word about what it sees otherwise than Larder, where it is translated.
+    pub fn caution(&self) -> &'static str {
+        match self.kind.as_str() {
+            "dstdomain" | "dstdom_regex" if !self.names_are_not_looked_up => {
+                "of an address in a URL, Squid looks up the name, and Larder does not"
+            }
+            _ => "",
+        }
+    }
+
     /// Whether it holds for anybody who has logged in.
     pub fn asks_for_anybody(&self) -> bool {
         self.kind == "proxy_auth" && self.values.iter().all(|value| value.text == "REQUIRED")
@@ -197,7 +209,7 @@ fn destinations<'a>(values: impl Iterator<Item = &'a str>) -> Translated {
 
 fn hosts<'a>(values: impl Iterator<Item = &'a str>) -> Translated {
     let (mut patterns, mut wrong) = (Vec::new(), Vec::new());
-    for value in values.filter(|value| *value != "-n") {
+    for value in values {
         let name = value.to_ascii_lowercase();
         let name = name.trim_end_matches('.');
         let both = match name.strip_prefix('.') {

@@ -10,13 +10,26 @@ pub fn find(line: &Line) -> Option<(Fate, &'static str)> {
         let at = table.binary_search_by(|(known, _)| (*known).cmp(name)).ok()?;
         table.get(at).map(|(_, text)| *text)
     };
-    if name == "snmp_port" && line.word(1) == "0" {
-        return Some((Fate::NotNeeded, "there is none"));
+    if let Some(found) = by_value(name, line.word(1)) {
+        return Some(found);
     }
     in_table(NOT_NEEDED)
         .map(|text| (Fate::NotNeeded, text))
         .or_else(|| in_table(DIFFERENT).map(|text| (Fate::Different, text)))
         .or_else(|| in_table(MISSING).map(|text| (Fate::Missing, text)))
+}
+
+/// Those whose value decides.
+fn by_value(name: &str, value: &str) -> Option<(Fate, &'static str)> {
+    Some(match (name, value) {
+        ("snmp_port", "0") => (Fate::NotNeeded, "there is none"),
+        ("ftp_passive", "off") => (Fate::Different, "data connections are passive in any case"),
+        ("ftp_passive", _) => (Fate::NotNeeded, "data connections are passive"),
+        ("hosts_file", "/etc/hosts") => (Fate::NotNeeded, "it is read in any case"),
+        ("hosts_file", "none") => (Fate::Different, "/etc/hosts is read all the same"),
+        ("hosts_file", _) => (Fate::Missing, "Larder reads /etc/hosts alone: its lines belong there"),
+        _ => return None,
+    })
 }
 
 const NOT_NEEDED: &[(&str, &str)] = &[
@@ -91,28 +104,26 @@ const NOT_NEEDED: &[(&str, &str)] = &[
     ("forward_log", "log.format says it"),
     ("forward_max_tries", "origin.retry says that"),
     ("fqdncache_size", "addresses are not looked up for names"),
-    ("ftp_client_idle_timeout", "there is no FTP"),
-    ("ftp_eprt", "there is no FTP"),
-    ("ftp_epsv", "there is no FTP"),
-    ("ftp_epsv_all", "there is no FTP"),
-    ("ftp_list_width", "there is no FTP"),
-    ("ftp_passive", "there is no FTP"),
-    ("ftp_sanitycheck", "there is no FTP"),
-    ("ftp_telnet_protocol", "there is no FTP"),
-    ("ftp_user", "there is no FTP"),
-    ("global_internal_static", "there is no FTP"),
+    ("ftp_client_idle_timeout", "no client speaks FTP to Larder"),
+    ("ftp_eprt", "data connections are passive"),
+    ("ftp_epsv", "EPSV is asked for first (docs/ftp.md)"),
+    ("ftp_epsv_all", "EPSV is asked for first (docs/ftp.md)"),
+    ("ftp_list_width", "pages of folders are as wide as the window"),
+    ("ftp_sanitycheck", "data connections lead to the server itself in any case"),
+    ("ftp_telnet_protocol", "paths are sent as they are"),
+    ("ftp_user", "the gateway logs in as anonymous (docs/ftp.md)"),
+    ("global_internal_static", "pages of folders load no files"),
     ("half_closed_clients", "timeouts.half_closed says how long such a client is waited for"),
     ("happy_eyeballs_connect_gap", "addresses of a name are raced"),
     ("happy_eyeballs_connect_limit", "addresses of a name are raced"),
     ("happy_eyeballs_connect_timeout", "addresses of a name are raced"),
-    ("hierarchy_stoplist", "there are no parents"),
+    ("hierarchy_stoplist", "requests that can't be stored go to parents as well"),
     ("high_memory_warning", "there are metrics"),
     ("high_page_fault_warning", "there are metrics"),
     ("high_response_time_warning", "there are metrics"),
     ("hopeless_kid_revival_delay", "the service manager starts it again"),
     ("host_verify_strict", "a request is judged by its URL"),
     ("hostname_aliases", "Larder's name in Via is made by itself"),
-    ("hosts_file", "upstream.resolver = \"system\" reads it"),
     ("http_accel_surrogate_remote", "Surrogate-Key is read"),
     ("http_upgrade_request_protocols", "upgrades pass"),
     ("httpd_accel_no_pmtu_disc", "the system chooses"),
@@ -128,7 +139,7 @@ const NOT_NEEDED: &[(&str, &str)] = &[
     ("icap_retry_limit", "the next URL of a [[icap]] is asked"),
     ("icap_service_failure_limit", "a server that fails rests for 1 s, doubling to 60 s"),
     ("icap_service_revival_delay", "a server that fails rests for 1 s, doubling to 60 s"),
-    ("icon_directory", "there is no FTP"),
+    ("icon_directory", "pages of folders load no files"),
     ("icp_hit_stale", "a stale response is a miss for neighbours"),
     ("icp_query_timeout", "neighbours are waited for as long as they mostly take; neighbours.wait_max is the most"),
     ("ident_lookup_access", "there is no ident"),
@@ -161,7 +172,7 @@ const NOT_NEEDED: &[(&str, &str)] = &[
     ("memory_pools", "the allocator keeps memory by itself"),
     ("memory_pools_limit", "the allocator keeps memory by itself"),
     ("memory_replacement_policy", "S3-FIFO for memory (docs/decisions/004)"),
-    ("mime_table", "there is no FTP"),
+    ("mime_table", "media types of FTP files follow their names"),
     ("minimum_direct_hops", "origins are not pinged"),
     ("minimum_direct_rtt", "origins are not pinged"),
     ("minimum_expiry_time", "a lifetime of a second counts"),
@@ -198,7 +209,7 @@ const NOT_NEEDED: &[(&str, &str)] = &[
     ("server_persistent_connections", "connections are kept in any case"),
     ("shared_memory_locking", "no memory is shared between processes"),
     ("shared_transient_entries_limit", "all workers share one store"),
-    ("short_icon_urls", "there is no FTP"),
+    ("short_icon_urls", "pages of folders load no files"),
     ("sleep_after_fork", "no process is forked"),
     ("snmp_access", "there is no SNMP; metrics are at the admin address"),
     ("snmp_incoming_address", "there is no SNMP"),
@@ -276,7 +287,7 @@ const MISSING: &[(&str, &str)] = &[
     ("ecap_service", "eCAP is not offered: what it looked at is not looked at"),
     ("error_map", "pages are Larder's own"),
     ("external_refresh_check", "there is no such helper"),
-    ("ftp_port", "there is no FTP"),
+    ("ftp_port", "no client can speak FTP to Larder: FTP servers are asked by HTTP (docs/ftp.md)"),
     ("icap_client_username_encode", "services are not told the user"),
     ("icap_client_username_header", "services are not told the user"),
     ("location_rewrite_program", "answers are changed by a hook (docs/python.md)"),
@@ -335,5 +346,32 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count);
+    }
+    #[test]
+    fn values_decide() {
+        let imported = |lines: &str| {
+            let settings = crate::Settings { format: crate::Format::Squid, name: "squid.conf".to_owned(), zone: None };
+            crate::import(lines, &settings, &mut crate::NoFiles)
+        };
+        for (line, fate) in [
+            ("hosts_file /etc/hosts", Fate::NotNeeded),
+            ("hosts_file none", Fate::Different),
+            ("hosts_file /etc/squid/hosts", Fate::Missing),
+            ("ftp_passive on", Fate::NotNeeded),
+            ("ftp_passive off", Fate::Different),
+            ("snmp_port 0", Fate::NotNeeded),
+            ("snmp_port 3401", Fate::Missing),
+        ] {
+            assert_eq!(imported(line).notes[0].fate, fate, "{line}");
+        }
+        // Of an address, Squid looks up the name, but with `-n`, which is no expression.
+        for (flag, is_cautioned) in [("", true), ("-n ", false)] {
+            for kind in ["dstdom_regex", "dstdomain"] {
+                let text = format!("acl bad {kind} {flag}ads.test\nhttp_access deny bad\nhttp_access allow all\n");
+                let imported = imported(&text);
+                assert_eq!(imported.notes[0].text.contains("looks up the name"), is_cautioned, "{}", imported.toml);
+                assert!(!imported.toml.contains("\"-n\""), "{}", imported.toml);
+            }
+        }
     }
 }

@@ -130,6 +130,7 @@ impl Reader<'_> {
                 (_, Some(file)) => self.acl_file(&mut acl, file, folds_case),
                 ("-i", _) => folds_case = true,
                 ("+i", _) => folds_case = false,
+                ("-n", _) if acl.kind.starts_with("dst") => acl.names_are_not_looked_up = true,
                 (text, _) if self.values < VALUES_MAX => {
                     self.values += 1;
                     acl.values.push(AclValue { text: text.to_owned(), folds_case });
@@ -208,6 +209,7 @@ impl Reader<'_> {
         let lists = self.lists(name, &acl);
         replace_lists(&mut translated.bound.must, &lists);
         replace_lists(&mut translated.bound.may, &lists);
+        let caution = acl.caution();
         for id in acl.notes {
             match (&translated.why, translated.bound.is_exact()) {
                 (Some(why), false) => {
@@ -216,7 +218,7 @@ impl Reader<'_> {
                     self.draft.fate(id, fate, why);
                 }
                 (Some(why), true) => self.draft.fate(id, Fate::Translated, why),
-                (None, _) => self.draft.translated(id),
+                (None, _) => self.draft.fate(id, Fate::Translated, caution),
             }
         }
         translated
