@@ -13,6 +13,7 @@ use crate::people::PreparedLogins;
 use crate::record::Query;
 use crate::run::control::Reloaded;
 use crate::shared::{OpenListener, Shared, StartError, ValueSources, listener};
+use std::collections::HashSet;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -146,7 +147,9 @@ impl Shared {
         if let Err(error) = self.common.people.have(people, &config) {
             tracing::error!("the helpers cannot be started: {error}");
         }
+        let rules: HashSet<String> = config.rule_table.table.rules().iter().map(ToString::to_string).collect();
         self.common.live.replace(config);
+        self.common.counters.refused.lock().keep(|rule| rules.contains(rule));
         *self.sources.lock() = sources;
         for new in new_listeners {
             if let ListenerChange::Opens(sockets) = new.change {

@@ -117,6 +117,11 @@ impl RefusedByRule {
         }
     }
 
+    /// Forgets the rules for which this does not hold: those of a configuration that is no more, whose places others want.
+    pub fn keep(&mut self, is_in_force: impl Fn(&str) -> bool) {
+        self.0.retain(|rule, _| &**rule == FURTHER_RULES || is_in_force(rule));
+    }
+
     fn take(&mut self, others: &mut RefusedByRule) {
         std::mem::take(&mut others.0).into_iter().for_each(|(rule, more)| self.add(&rule, more));
     }

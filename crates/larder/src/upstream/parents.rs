@@ -4,7 +4,7 @@
 //! silent may wait for an origin that is: whether it is the parent that hangs, a question of Larder's own to it says.
 
 use super::connect;
-use super::fault::{Retry, UpstreamFault, UpstreamFaultKind};
+use super::fault::{Retry, TlsTrouble, UpstreamFault, UpstreamFaultKind};
 use super::{Origin, ParentHealths, Shared};
 use crate::config::next_hop::{HopsOrder, NextHop};
 use crate::config::parent::{Parent, ParentProtocol};
@@ -242,9 +242,15 @@ fn away(parent: &Parent, fault: UpstreamFault) -> UpstreamFault {
         UpstreamFaultKind::Unreachable => "can't be reached",
         UpstreamFaultKind::Dns(_) => "has no address that its name leads to",
         UpstreamFaultKind::ConnectTimeout => "does not answer",
+        UpstreamFaultKind::Tls(TlsTrouble::CertificateInvalid { .. }) => "can't prove who it is",
+        UpstreamFaultKind::Tls(TlsTrouble::Handshake) => "does not agree on TLS",
         _ => "can't be connected to",
     };
-    let detail = format!("the parent {} {words}", parent.name);
+    let word = match &fault.kind {
+        UpstreamFaultKind::Tls(TlsTrouble::CertificateInvalid { why }) => format!(": {}", why.as_str()),
+        _ => String::new(),
+    };
+    let detail = format!("the parent {} {words}{word}", parent.name);
     UpstreamFault { kind: UpstreamFaultKind::ParentAway(Box::new(fault.kind)), detail, ..fault }
 }
 
@@ -263,10 +269,10 @@ async fn dial(shared: &Shared, parent: &Parent, own: &Rc<Held<OwnAddresses>>, ti
     });
     match parent.protocol {
         ParentProtocol::Http | ParentProtocol::Socks5 => opened,
-        // A certificate that is wrong is the parent's, and no word of the origin's.
+        // The parent's own trouble with TLS, which `away` tells from the origin's.
         ParentProtocol::Https => connect::handshake(&shared.tls, opened?, &parent.url.host).await.map_err(|trouble| {
             let detail = format!("parent {}: {}", parent.name, trouble.detail);
-            Trouble::Next(UpstreamFault::new(UpstreamFaultKind::Parent, detail).after_contact())
+            Trouble::Next(UpstreamFault { detail, ..trouble }.after_contact())
         }),
     }
 }

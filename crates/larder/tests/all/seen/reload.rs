@@ -174,3 +174,24 @@ fn a_hundred_reloads_under_load_lose_no_request_and_no_object() {
     let counts = &steered.server.shared().reloads;
     assert_eq!((counts.done.load(Ordering::Relaxed), counts.refused.load(Ordering::Relaxed)), (50, 50));
 }
+
+#[test]
+fn refusals_by_rules_that_are_gone_are_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    let rule = |name: &str| {
+        format!("[[rule]]\nname = \"{name}\"\nwhen = {{ host = \"a.example\" }}\ndo = {{ deny = true }}\n")
+    };
+    let base = format!("{}{LISTEN}", base(folder.path()));
+    let steered = Steered::start(folder.path(), &format!("{base}{}", rule("old")));
+    let proxy = steered.server.addresses()[0];
+    let refused = || {
+        let refused = steered.server.shared().common.counters.refused.lock();
+        refused.iter().map(|(rule, refusals)| (rule.to_owned(), refusals.count)).collect::<Vec<_>>()
+    };
+    ask(proxy, "a.example");
+    stand::wait_for("the refusal", || matches!(&refused()[..], [(rule, 1)] if rule.starts_with("old (")));
+    steered.reload(&format!("{base}{}", rule("new"))).unwrap();
+    assert_eq!(refused(), []);
+    ask(proxy, "a.example");
+    stand::wait_for("the next refusal", || matches!(&refused()[..], [(rule, 1)] if rule.starts_with("new (")));
+}
