@@ -17,7 +17,7 @@ use spread::{ALARMS, Bounds, Rehearsed, SEEDS, Spread, by_formula, each};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt::Write;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -66,10 +66,10 @@ pub struct ProofArgs {
     /// Cores of the referee
     #[arg(long, value_delimiter = ',')]
     cores: Vec<usize>,
-    /// Port of the caches
+    /// Port of the caches; 0 takes a free one
     #[arg(long, default_value_t = 24_128)]
     port: u16,
-    /// Port of the origins
+    /// Port of the origins; 0 takes a free one
     #[arg(long, default_value_t = 24_180)]
     origin_port: u16,
     /// Folder for the ledgers
@@ -82,7 +82,15 @@ pub struct ProofArgs {
 
 impl ProofArgs {
     /// Plays everything, prints the table; it fails if one of the figures does not hold.
-    pub fn run(&self) -> Result<ExitCode, String> {
+    pub fn run(mut self) -> Result<ExitCode, String> {
+        // Caches and robots are told the ports before anything listens there.
+        for port in [&mut self.port, &mut self.origin_port] {
+            *port = free_unless_named(*port)?;
+        }
+        self.prove()
+    }
+
+    fn prove(&self) -> Result<ExitCode, String> {
         let discipline = Discipline::parse(&self.workload)?;
         let mut seed = self.seed.unwrap_or_else(seed_of_now);
         let mut play = |one: &Heat<'_>| {
@@ -213,6 +221,15 @@ impl ProofArgs {
             if machine.virtual_machine { ", virtual" } else { "" },
         )
     }
+}
+
+/// This port, or a free one in place of 0.
+fn free_unless_named(port: u16) -> Result<u16, String> {
+    if port != 0 {
+        return Ok(port);
+    }
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+    free.map(|address| address.port()).map_err(|error| format!("there is no free port: {error}"))
 }
 
 /// The spread of the figures by chance.

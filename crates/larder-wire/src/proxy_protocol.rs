@@ -39,7 +39,7 @@ const CLIENT_BY_TLS: u8 = 1;
 /// Longer identifiers are against the protocol.
 const UNIQUE_ID_BYTES_MAX: usize = 128;
 
-/// What a balancer says of a connection.
+/// The word of a balancer about a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProxyHeader {
     /// The client and the address that it connected to; `None` where the connection is the balancer's own, or of a kind without addresses:
@@ -121,7 +121,7 @@ fn parse_line(bytes: &[u8]) -> Result<Option<(ProxyHeader, usize)>, ProxyFault> 
     let line = head.get(LINE_START.len()..end).and_then(|line| line.strip_suffix(b"\r")).ok_or(ProxyFault::Line)?;
     let line = std::str::from_utf8(line).map_err(|_| ProxyFault::Line)?;
     let mut header = ProxyHeader::default();
-    // What stands behind UNKNOWN means nothing.
+    // The words behind UNKNOWN mean nothing.
     if line != "UNKNOWN" && !line.starts_with("UNKNOWN ") {
         header.addresses = Some(addresses_of_line(line).ok_or(ProxyFault::Line)?);
     }

@@ -57,6 +57,7 @@ pub mod people;
 pub mod permit;
 mod planted;
 mod prefetch;
+mod proxy_protocol;
 pub mod purge;
 pub mod rates;
 pub mod reach;

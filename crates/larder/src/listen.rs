@@ -8,6 +8,7 @@ use crate::listener::Listener;
 use crate::page::Page;
 use crate::people::ClientCertificate;
 use crate::permit::{ConnectionPermit, Full};
+use crate::proxy_protocol::{self, Arrival};
 use crate::socket::{Acceptor, Socket};
 use crate::ticker::Wait;
 use crate::tls::HandshakeTrouble;
@@ -56,17 +57,26 @@ pub async fn accept(space: Rc<Workspace>, socket: TcpListener, mut listener: Arc
 
 /// Begins to serve a connection that was accepted, or refuses it.
 pub fn begin(space: &Rc<Workspace>, listener: &Arc<Listener>, socket: Socket, address: SocketAddr) {
+    space.env.tally.connections.add(1);
+    if listener.proxy_protocol.contains(address.ip()) {
+        return proxy_protocol::begin(space, listener, (socket, address), welcome);
+    }
+    welcome(space, listener, Arrival { socket, read: Vec::new(), address, is_by_tls: false, sni: None });
+}
+
+/// Serves the connection of a client that is known, or refuses it.
+fn welcome(space: &Rc<Workspace>, listener: &Arc<Listener>, arrival: Arrival) {
     let env = &space.env;
-    env.tally.connections.add(1);
+    let Arrival { socket, read, address, is_by_tls, sni } = arrival;
     let (permit, full) = ConnectionPermit::take(&space.connections, env, address.ip());
-    let scheme = if listener.tls.is_some() { Scheme::Https } else { Scheme::Http };
+    let scheme = if listener.tls.is_some() || is_by_tls { Scheme::Https } else { Scheme::Http };
     let peer = PeerFacts {
         listener: Arc::clone(listener),
         address,
         scheme,
         inside: None,
         certificate: None,
-        sni: None,
+        sni,
         login: OnceCell::new(),
     };
     if let Some(full) = full {
@@ -75,13 +85,13 @@ pub fn begin(space: &Rc<Workspace>, listener: &Arc<Listener>, socket: Socket, ad
     }
     let space = Rc::clone(space);
     let Some(config) = listener.tls.clone() else {
-        let mut connection = Connection::new(space, peer, Wire::Client(socket), BytesMut::new());
+        let mut connection = Connection::new(space, peer, Wire::Client(socket), BytesMut::from(read.as_slice()));
         connection.permit = Some(permit);
         return h1::idle::serve_accepted(connection);
     };
     tokio::task::spawn_local(async move {
         let _permit = permit;
-        let stream = Rewound::new(Vec::new(), socket);
+        let stream = Rewound::new(read, socket);
         let shaken = Box::pin(shake_hands(&space.env, config, stream)).await;
         match shaken.and_then(|wire| Ok((certificate_of(&wire, &peer.listener)?, wire))) {
             Ok((certificate, wire)) => {

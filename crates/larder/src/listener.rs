@@ -1,6 +1,6 @@
 //! A listener as its connections and their requests see it: its settings, and the listener that replaced it after a reload.
 
-use crate::config::{Forwarding, Listen, MirrorRule, MirrorSetting, Mirroring, SiteOrigin};
+use crate::config::{Forwarding, Listen, MirrorRule, MirrorSetting, Mirroring, Networks, SiteOrigin};
 use crate::reach::Asker;
 use crate::record::{Network, Run, Way};
 use crate::tls::clients::ClientTrust;
@@ -24,6 +24,8 @@ pub struct Listener {
     pub forwarding: Forwarding,
     /// Which URLs clients may ask for in the path.
     pub mirroring: MirrorRule,
+    /// Networks of balancers whose connections begin with a header of the PROXY protocol.
+    pub proxy_protocol: Networks,
     /// Which clients can connect to the listener.
     pub asker: Asker,
     /// The origin of all requests on this listener, where it serves one site.
@@ -45,6 +47,7 @@ impl Listener {
             intercept: listen.intercept,
             forwarding: listen.forwarding(),
             mirroring: listen.mirroring(),
+            proxy_protocol: listen.proxy_protocol.clone(),
             asker: Asker::at(listen),
             origin: listen.origin.clone(),
             ..Listener::default()

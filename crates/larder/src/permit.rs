@@ -84,15 +84,32 @@ pub struct ConnectionPermit {
 impl ConnectionPermit {
     /// Counts a connection, and says whether it is one too many.
     pub fn take(of: &Rc<WorkerConnections>, env: &Env, address: IpAddr) -> (ConnectionPermit, Option<Full>) {
-        let config = env.config();
-        let limits = &config.limits;
+        ConnectionPermit::counted(of, env, address, env.config().limits.connections_per_client_max)
+    }
+
+    /// Like [`take`](Self::take), for a balancer, whose connections are those of many clients.
+    pub fn take_for_balancer(
+        of: &Rc<WorkerConnections>,
+        env: &Env,
+        address: IpAddr,
+    ) -> (ConnectionPermit, Option<Full>) {
+        ConnectionPermit::counted(of, env, address, None)
+    }
+
+    fn counted(
+        of: &Rc<WorkerConnections>,
+        env: &Env,
+        address: IpAddr,
+        per_client_max: Option<usize>,
+    ) -> (ConnectionPermit, Option<Full>) {
+        let connections_max = env.config().limits.connections_max;
         let open = of.all.open.fetch_add(1, Ordering::Relaxed);
         of.open.set(of.open.get() + 1);
         of.visitors.enter(address);
-        let of_client = limits.connections_per_client_max.map(|max| (of.all.enter(address), max));
+        let of_client = per_client_max.map(|max| (of.all.enter(address), max));
         let permit = ConnectionPermit { of: Rc::clone(of), address, is_counted_by_client: of_client.is_some() };
         let full = match of_client {
-            _ if open >= limits.connections_max => Some(Full::Server),
+            _ if open >= connections_max => Some(Full::Server),
             Some((open, max)) if open >= max => Some(Full::Client),
             _ => None,
         };

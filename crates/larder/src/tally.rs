@@ -64,6 +64,7 @@ counters! {
     connections: "Client connections accepted.",
     connections_refused: "Client connections refused because there were too many.",
     handshakes_failed: "TLS handshakes with clients that failed.",
+    proxy_headers_refused: "Connections of balancers that were closed for want of a proper header of the PROXY protocol.",
     requests: "Requests answered.",
     hits: "Requests answered from the store, after a validation or from another request's fetch too.",
     misses: "Requests for which an origin was asked.",

@@ -19,7 +19,7 @@ pub struct BenchArgs {
     #[arg(long, default_value_t = 24_128)]
     port: u16,
     /// Port of the origins; a cache that is not started by an entry must know it
-    #[arg(long, default_value_t = 24_180)]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..), default_value_t = 24_180)]
     origin_port: u16,
     /// Cores of the caches, such as 0 or 0,1; the first half of all cores if nothing is said
     #[arg(long, value_delimiter = ',')]

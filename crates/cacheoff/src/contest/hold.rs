@@ -17,7 +17,7 @@ pub struct HoldArgs {
     #[arg(long)]
     port: u16,
     /// Port of the origins
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     origin_port: u16,
     /// Cores of the cache, such as 0 or 0,1
     #[arg(long, value_delimiter = ',')]

@@ -29,3 +29,10 @@ fn a_figure_that_a_run_lacks_was_not_measured() {
         assert!(text.contains("| hits |") && text.contains("| images |"), "{text}");
     }
 }
+
+#[test]
+fn a_port_that_is_not_named_is_a_free_one() {
+    assert_eq!(free_unless_named(24_128), Ok(24_128));
+    let taken = [0; 8].map(|port| free_unless_named(port).unwrap());
+    assert!(taken.iter().all(|port| *port != 0), "{taken:?}");
+}

@@ -223,7 +223,7 @@ impl Reader {
             self.draft.fate(
                 directive.note,
                 Fate::Missing,
-                "the PROXY protocol is not read: clients can't be told apart",
+                "name the balancers in proxy_protocol of this listener: until then their connections are refused as malformed (docs/proxy-protocol.md)",
             );
         }
         Some(Listener {

@@ -189,7 +189,6 @@ const NOT_NEEDED: &[(&str, &str)] = &[
     ("pinger_program", "origins are not pinged"),
     ("pipeline_prefetch", "requests of one connection are served in turn"),
     ("positive_dns_ttl", "the TTL of the answer counts"),
-    ("proxy_protocol_access", "the PROXY protocol is not read"),
     ("query_icmp", "origins are not pinged"),
     ("quick_abort_max", "a fetch goes on where little is missing (decision 005)"),
     ("quick_abort_min", "a fetch goes on where little is missing (decision 005)"),
@@ -297,6 +296,7 @@ const MISSING: &[(&str, &str)] = &[
     ("minimum_object_size", "small answers are stored too"),
     ("miss_access", "whoever may use the proxy may have what is not stored"),
     ("negative_ttl", "errors are stored as their origin says; a hook does more (recipe negative_caching)"),
+    ("proxy_protocol_access", "the networks of balancers belong into listen.proxy_protocol (docs/proxy-protocol.md)"),
     ("qos_flows", "packets are not marked"),
     ("reply_body_max_size", "answers of any length pass; object_bytes_max says what is stored"),
     (

@@ -189,6 +189,10 @@ impl Reader<'_> {
         self.draft.push("listen", listen, &[id]);
         let listener = Listener { is_reverse, note: id };
         self.traffic.listeners.push(listener);
+        if has(&["require-proxy-header"]) {
+            let text = "name the balancers in proxy_protocol of this listener: until then their connections are refused as malformed (docs/proxy-protocol.md)";
+            self.draft.fate(id, Fate::Missing, text);
+        }
         if has(&["intercept", "transparent", "tproxy"]) {
             let text = "connections that a firewall leads here are not taken: clients need the proxy's address";
             self.draft.fate(id, Fate::Missing, text);

@@ -138,7 +138,7 @@ proptest! {
         prop_assert_eq!((canonical(read.source), canonical(read.destination)), (written.source, written.destination));
     }
 
-    /// Whatever comes, the answer for a beginning stays true when more comes.
+    /// An answer for a beginning stays true when more bytes come.
     #[test]
     fn nothing_that_follows_changes_an_answer(bytes in any::<Vec<u8>>(), is_signed in any::<bool>(), at in any::<prop::sample::Index>()) {
         let bytes = if is_signed { [&SIGNATURE[..], &[PROXY, TCP_IPV4, 0, 40], &bytes].concat() } else { bytes };

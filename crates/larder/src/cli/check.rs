@@ -104,6 +104,7 @@ fn verify(flags: &Flags) -> u8 {
         false => "",
     };
     let own_programs = own_programs(config).unwrap_or_default();
+    let claims = claims_for_all(config);
     let stored_for_all: String =
         config.rules.iter().filter(|rule| rule.does.even_if_private).map(stored_for_all).collect();
     let never: String = never(config.rule_table.table.rules()).into_iter().map(never_holds).collect();
@@ -111,7 +112,7 @@ fn verify(flags: &Flags) -> u8 {
         people::examine(config).unwrap_or_default().iter().map(|note| format!("note: {note}\n")).collect();
     let bounds: String = config.mounts.iter().map(|mount| script::bounds(mount)).collect();
     print(format!(
-        "the configuration is right ({file}): listens on {}, {}\n{page}{own_programs}{stored_for_all}{never}{of_people}{bounds}{list_notes}",
+        "the configuration is right ({file}): listens on {}, {}\n{page}{own_programs}{claims}{stored_for_all}{never}{of_people}{bounds}{list_notes}",
         addresses.join(", "),
         match config.sites.len() {
             1 => "1 site".to_owned(),
@@ -144,6 +145,18 @@ fn own_programs(config: &Config) -> Option<String> {
         "note: programs of this machine have to log in by [[login]] {login} too, at {} ({}){remedy}\n",
         listen.address, listen.place
     ))
+}
+
+/// The note on listeners at which anybody may claim any address.
+fn claims_for_all(config: &Config) -> String {
+    let is_open = |listen: &&Listen| listen.proxy_protocol.iter().any(|network| network.prefix_len() == 0);
+    let note = |listen: &Listen| {
+        format!(
+            "note: anybody may claim any address at {} ({}): let proxy_protocol name the balancers alone\n",
+            listen.address, listen.place
+        )
+    };
+    config.listens.iter().filter(is_open).map(note).collect()
 }
 
 /// The faults in the files of lists, and notes on those that are right.

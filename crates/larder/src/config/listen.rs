@@ -2,7 +2,8 @@
 
 use super::application::ORIGIN_FORM;
 use super::setting::{Field, Setting, word};
-use super::{CertificateFiles, MirrorRule, MirrorSetting, SiteOrigin, Sites, SourceLine, url};
+use super::{CertificateFiles, MirrorRule, MirrorSetting, Networks, SiteOrigin, Sites, SourceLine, url};
+use larder_rules::network;
 use larder_wire::Host;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -27,6 +28,8 @@ pub struct Listen {
     pub mirror: MirrorSetting,
     /// Further names of this server that a client of the mirror may use.
     pub mirror_hosts: Vec<Host>,
+    /// Networks of balancers whose connections begin with a header of the PROXY protocol.
+    pub proxy_protocol: Networks,
     /// Where it stands.
     pub place: SourceLine,
 }
@@ -43,6 +46,7 @@ impl Listen {
             origin: None,
             mirror: MirrorSetting::default(),
             mirror_hosts: Vec::new(),
+            proxy_protocol: Networks::default(),
             place: SourceLine::default(),
         }
     }
@@ -68,9 +72,9 @@ impl Listen {
         }
     }
 
-    /// Whether only programs of this machine can connect to it.
+    /// Whether only programs of this machine can connect to it. A balancer of this machine passes on the connections of others.
     pub fn is_of_this_machine(&self) -> bool {
-        self.address.ip().to_canonical().is_loopback()
+        self.address.ip().to_canonical().is_loopback() && self.proxy_protocol.is_empty()
     }
 }
 
@@ -233,6 +237,16 @@ pub static LISTEN: &[Setting<Listen>] = &[
         },
     )
     .about("Names of this server by which clients may ask its mirror, beside addresses and `localhost`."),
+    OfListen::new(
+        "listen.proxy_protocol",
+        Field::Texts {
+            form: "networks",
+            read: |l| l.proxy_protocol.iter().map(ToString::to_string).collect(),
+            clear: |l| l.proxy_protocol.clear(),
+            push: |l, text| network(text).map(|net| l.proxy_protocol.push(net)).is_some(),
+        },
+    )
+    .about("Networks of load balancers whose connections begin with a header of the PROXY protocol, version 1 or 2, that names the client ([proxy-protocol.md](proxy-protocol.md)). Such a connection without a proper header is closed; those from elsewhere come without one."),
     OfListen::new(
         "listen.client_certificates",
         Field::Text {

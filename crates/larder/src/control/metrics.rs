@@ -243,6 +243,11 @@ pub static FAMILIES: &[Family] = &[
         "Pieces of answers and tunnels that waited under a limit of bandwidth.",
         count!(bandwidth_waits),
     ),
+    counter(
+        "larder_proxy_headers_refused_total",
+        "Connections of balancers that were closed for want of a proper header of the PROXY protocol.",
+        count!(proxy_headers_refused),
+    ),
     counter("larder_rule_denials_total", "Requests that a rule refused.", count!(rule_denials)),
     counter(
         "larder_rule_refusals_total",

@@ -254,6 +254,11 @@ impl Connection {
         }
     }
 
+    /// Whether bytes of it were read before, or its socket had to wait.
+    pub fn was_read_from(&mut self) -> bool {
+        !self.inbox.is_empty() || self.wire.free().is_none()
+    }
+
     /// Puts bytes that were read and not used into the inbox.
     pub fn keep_unused(&mut self, bytes: &[u8]) {
         if !bytes.is_empty() {

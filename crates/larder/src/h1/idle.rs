@@ -269,6 +269,10 @@ async fn serve_task(mut connection: Box<Connection>, start: Start) {
 
 /// Serves a connection that was just accepted. Its first bytes are read before it gets a task or is registered in a poll.
 pub fn serve_accepted(mut connection: Box<Connection>) {
+    // A header of the PROXY protocol stood before them, and some bytes were read with it.
+    if connection.was_read_from() {
+        return promote_to_task(connection, Start::NextRequest);
+    }
     let space = Rc::clone(&connection.space);
     connection.slot = Some(space.idle.slots.slot());
     if let Some(served) = read_ready(connection, false) {

@@ -37,6 +37,7 @@ mod people_keys;
 mod portal;
 mod prefetch;
 mod process;
+mod proxy_protocol;
 mod reach;
 mod recipes;
 mod reload;
