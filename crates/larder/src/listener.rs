@@ -1,9 +1,11 @@
 //! A listener as its connections and their requests see it: its settings, and the listener that replaced it after a reload.
 
+use crate::clock;
 use crate::config::{Forwarding, Listen, MirrorRule, MirrorSetting, Mirroring, Networks, SiteOrigin};
 use crate::reach::Asker;
 use crate::record::{Network, Run, Way};
 use crate::tls::clients::ClientTrust;
+use crate::tls::served::ServedCertificate;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -16,6 +18,8 @@ pub struct Listener {
     pub address: Option<SocketAddr>,
     /// Serves TLS with these certificates.
     pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// These certificates.
+    pub certificates: Vec<ServedCertificate>,
     /// The certificates of clients that it asks for, where it does.
     pub clients: Option<Arc<ClientTrust>>,
     /// Whether TLS in CONNECT tunnels is intercepted with certificates of the local CA.
@@ -52,6 +56,15 @@ impl Listener {
             origin: listen.origin.clone(),
             ..Listener::default()
         }
+    }
+
+    /// Tells the operator of certificates that have ended, or soon will.
+    pub fn tell_ends(&self) {
+        let now = clock::now();
+        self.certificates
+            .iter()
+            .filter_map(|served| served.trouble(now))
+            .for_each(|trouble| tracing::warn!("{trouble}"));
     }
 
     /// The listener of one `larder run`.

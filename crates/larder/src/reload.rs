@@ -13,10 +13,15 @@ use crate::people::PreparedLogins;
 use crate::record::Query;
 use crate::run::control::Reloaded;
 use crate::shared::{OpenListener, Shared, StartError, ValueSources, listener};
+use crate::tls::served::CertificateStamp;
 use std::collections::HashSet;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+mod certificates;
+
+pub use certificates::watch;
 
 /// The thread that prepares has this much less of a core than those that serve, where both want it.
 const NICE: i32 = 10;
@@ -228,6 +233,7 @@ fn new_listeners(wanted: &Config, listeners: &[OpenListener]) -> Result<Vec<NewL
     let mut taken = vec![false; listeners.len()];
     let mut new_listeners = Vec::new();
     for listen in &wanted.listens {
+        let files = CertificateStamp::of(listen);
         let new = listener(listen)?;
         let number =
             (0..listeners.len()).find(|&number| !taken[number] && listeners[number].configured == listen.address);
@@ -242,8 +248,10 @@ fn new_listeners(wanted: &Config, listeners: &[OpenListener]) -> Result<Vec<NewL
                 (bound, ListenerChange::Opens(sockets))
             }
         };
-        new_listeners
-            .push(NewListener { open: OpenListener { configured: listen.address, bound, listener: new }, change });
+        new_listeners.push(NewListener {
+            open: OpenListener { configured: listen.address, bound, files, listener: new },
+            change,
+        });
     }
     Ok(new_listeners)
 }

@@ -12,9 +12,11 @@ use crate::log::AccessLog;
 use crate::mount::Mounts;
 use crate::neighbours;
 use crate::record::Query;
+use crate::reload;
 use crate::script::Nursery;
 use crate::shared::{Command, OpenListener, Parts, Reread, Shared, StartError, StoreFolder, ValueSources, listener};
 use crate::tls;
+use crate::tls::served::CertificateStamp;
 use crate::trace::Traces;
 use crate::upstream::{self, Groups, ResolverChoice};
 use crate::worker::Worker;
@@ -24,6 +26,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use tokio::sync::mpsc::Receiver;
 
@@ -32,6 +35,8 @@ pub struct Server {
     shared: Arc<Shared>,
     addresses: Vec<SocketAddr>,
     threads: Vec<JoinHandle<()>>,
+    /// The thread that looks at files of certificates ends with it.
+    certificates: Option<Sender<()>>,
 }
 
 /// The parameters that a server is started with.
@@ -58,6 +63,7 @@ impl Server {
         let config = &plan.config;
         let roots = tls::roots(&config.upstream.extra_roots).map_err(StartError::Tls)?;
         let client_tls = tls::client_config(&roots).map_err(StartError::Tls)?;
+        let files: Vec<CertificateStamp> = config.listens.iter().map(CertificateStamp::of).collect();
         let listeners = config.listens.iter().map(listener).collect::<Result<Vec<_>, _>>()?;
         // The log is opened before clients can come, for that may take a moment. Its thread ends with the last sender.
         let (log, _writer) = open_log(config)?;
@@ -95,19 +101,32 @@ impl Server {
         let parts = Parts { common, sources, reread, roots, folder, admin, nursery, list_keeper, groups };
         let shared = Arc::new(Shared::new(parts));
         let configured = shared.common.config.listens.iter().map(|listen| listen.address);
-        let open = configured.zip(&addresses).zip(&listeners).map(|((configured, &bound), listener)| OpenListener {
+        let open = configured.zip(&addresses).zip(&listeners).zip(files);
+        let open = open.map(|(((configured, &bound), listener), files)| OpenListener {
             configured,
             bound,
+            files,
             listener: Arc::clone(listener),
         });
         shared.listeners.lock().extend(open);
         shared.note_own_addresses(shared.listeners.lock().iter());
         shared.nursery.have(&shared.common.config.mounts).map_err(StartError::Scripts)?;
-        let mut server = Server { shared, addresses, threads: Vec::new() };
+        let mut server = Server { shared, addresses, threads: Vec::new(), certificates: None };
         server.start_workers(sockets, &listeners, &upstream)?;
         server.start_control(admin_socket)?;
         server.start_neighbours(neighbour_sockets)?;
+        server.watch_certificates()?;
         Ok(server)
+    }
+
+    fn watch_certificates(&mut self) -> Result<(), StartError> {
+        let (ends, ended) = channel();
+        let shared = Arc::downgrade(&self.shared);
+        let work = move || reload::watch(&shared, &ended);
+        let thread = std::thread::Builder::new().name("certificates".into()).spawn(work);
+        self.threads.push(thread.map_err(StartError::Thread)?);
+        self.certificates = Some(ends);
+        Ok(())
     }
 
     fn start_neighbours(&mut self, sockets: neighbours::Sockets) -> Result<(), StartError> {
@@ -170,6 +189,7 @@ impl Server {
     /// Accepts no more connections, waits for requests to end (at most `timeouts.drain`) and stops.
     pub fn stop(mut self) {
         self.shared.drain();
+        drop(self.certificates.take());
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }

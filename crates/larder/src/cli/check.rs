@@ -1,10 +1,13 @@
 //! `larder check`: what is wrong with a configuration, and what it would do.
 
 use super::{Flags, TROUBLE, WRONG, print};
+use crate::clock;
 use crate::config::application::Interface;
 use crate::config::places::Here;
 use crate::config::rule::RuleSettings;
-use crate::config::{Config, Listen, Loaded, LogTo, Login, LoginScheme, Mount, Python, Report, ValueSource};
+use crate::config::{
+    CertificateFiles, Config, Listen, Loaded, LogTo, Login, LoginScheme, Mount, Python, Report, ValueSource,
+};
 use crate::diagnostics;
 use crate::explain::{self, Asking};
 use crate::lists::{self, CountryFile};
@@ -14,6 +17,7 @@ use crate::rehearse::{self, Side};
 use crate::run::folder::Temporary;
 use crate::script::{self, Nursery};
 use crate::tls::clients::ClientTrust;
+use crate::tls::served::ServedCertificate;
 use crate::tls::server::Certificates;
 use clap::Args;
 use larder_rules::never::{Never, never};
@@ -105,6 +109,7 @@ fn verify(flags: &Flags) -> u8 {
     };
     let own_programs = own_programs(config).unwrap_or_default();
     let claims = claims_for_all(config);
+    let ends = certificates_that_end(config);
     let stored_for_all: String =
         config.rules.iter().filter(|rule| rule.does.even_if_private).map(stored_for_all).collect();
     let never: String = never(config.rule_table.table.rules()).into_iter().map(never_holds).collect();
@@ -112,7 +117,7 @@ fn verify(flags: &Flags) -> u8 {
         people::examine(config).unwrap_or_default().iter().map(|note| format!("note: {note}\n")).collect();
     let bounds: String = config.mounts.iter().map(|mount| script::bounds(mount)).collect();
     print(format!(
-        "the configuration is right ({file}): listens on {}, {}\n{page}{own_programs}{claims}{stored_for_all}{never}{of_people}{bounds}{list_notes}",
+        "the configuration is right ({file}): listens on {}, {}\n{page}{own_programs}{claims}{ends}{stored_for_all}{never}{of_people}{bounds}{list_notes}",
         addresses.join(", "),
         match config.sites.len() {
             1 => "1 site".to_owned(),
@@ -145,6 +150,17 @@ fn own_programs(config: &Config) -> Option<String> {
         "note: programs of this machine have to log in by [[login]] {login} too, at {} ({}){remedy}\n",
         listen.address, listen.place
     ))
+}
+
+/// The notes on certificates of listeners that clients refuse, or soon will.
+fn certificates_that_end(config: &Config) -> String {
+    let now = clock::now();
+    let files = config.listens.iter().flat_map(|listen| listen.tls.iter().map(move |files| (listen, files)));
+    let note = |(listen, files): (&Listen, &CertificateFiles)| {
+        let served = ServedCertificate::read(files).ok().flatten()?;
+        Some(format!("note: listen {} ({}): {}\n", listen.address, listen.place, served.trouble(now)?))
+    };
+    files.filter_map(note).collect()
 }
 
 /// The note on listeners at which anybody may claim any address.

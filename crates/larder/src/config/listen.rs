@@ -264,7 +264,7 @@ pub static LISTEN: &[Setting<Listen>] = &[
         .about("PEM file with the authorities whose certificates count for `client_certificates`. Those of the system never do."),
     OfListen::new("listen.client_crl", Field::PathIfAny(|l| &mut l.clients.revoked))
         .default_words("none")
-        .about("PEM file with lists of revoked certificates, one of each authority in the chain. A list past its `nextUpdate` lets no certificate in. Read at the start and by a reload."),
+        .about("PEM file with lists of revoked certificates, one of each authority in the chain. A list past its `nextUpdate` lets no certificate in. Read again when it has changed."),
     OfListen::new(
         "listen.certificate_user",
         Field::Text {

@@ -595,7 +595,7 @@ pub static SETTINGS: &[Setting<Config>] = &[
 pub static LISTEN_TLS: &[Setting<CertificateFiles>] = &[
     OfTls::new("listen.tls.chain", Field::Path(|t| &mut t.chain))
         .required()
-        .about("PEM file with the certificate and those above it. With several entries the client's SNI chooses, the first is for the rest."),
+        .about("PEM file with the certificate and those above it. With several entries the client's SNI chooses, the first is for the rest. All files of certificates are read again within seconds after one of them has changed; where they can't be used then, the old ones count on, and the log says why. `larder check` and the log warn two weeks before a certificate ends."),
     OfTls::new("listen.tls.key", Field::Path(|t| &mut t.key)).required().about("PEM file with the private key."),
 ];
 

@@ -169,6 +169,18 @@ pub static FAMILIES: &[Family] = &[
     gauge("larder_start_time_seconds", "When the server started, in seconds since 1970.", |admin, samples| {
         samples.one(admin.started.as_secs_f64());
     }),
+    gauge(
+        "larder_certificate_end_seconds",
+        "When a certificate of a listener ends, in seconds since 1970, by listener and first name.",
+        |admin, samples| {
+            for open in admin.listeners.lock().iter() {
+                for served in &open.listener.certificates {
+                    let certificate = format!("{} {}", open.configured, served.name);
+                    samples.labelled("certificate", &certificate, served.not_after.0);
+                }
+            }
+        },
+    ),
     gauge("larder_workers", "Worker threads that serve.", |admin, samples| samples.one(admin.upstream.lock().len())),
     gauge("larder_connections", "Client connections that are open.", |admin, samples| {
         samples.one(admin.connections.count());

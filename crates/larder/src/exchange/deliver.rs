@@ -709,7 +709,7 @@ pub fn deliver_page<S: ClientStream>(stream: &mut S, request: &RequestHead, page
     let page = named.as_ref().unwrap_or(page);
     record.status = page.status;
     record.complete = true;
-    record.asked(request);
+    record.asked(request, stream.peer().scheme);
     if let Some(people) = &page.people {
         people.user.iter().for_each(|user| record.note_user(user));
         record.note_helpers(&people.helpers);

@@ -33,7 +33,7 @@ use crate::sampling::Sampled;
 use larder_people::note::HelperNote;
 use larder_rules::rule::RuleNote;
 use larder_wire::date::Stamp;
-use larder_wire::{Method, RequestHead, ResponseHead, Version};
+use larder_wire::{Method, RequestHead, ResponseHead, Scheme, Target, Url, Version};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -314,11 +314,19 @@ impl Record {
         }
     }
 
-    /// Notes the target as it came, where no URL was made of it.
-    pub fn asked(&mut self, request: &RequestHead) {
-        if self.is_read() && self.url.is_empty() {
-            request.target.write_to(&mut self.url);
+    /// Notes the target as it came, where no URL was made of it; a path behind the host of the field `Host`, where there is one.
+    pub fn asked(&mut self, request: &RequestHead, scheme: Scheme) {
+        if !(self.is_read() && self.url.is_empty()) {
+            return;
         }
+        if matches!(request.target, Target::Origin(_))
+            && request.fields.count("Host") == 1
+            && let Some(host) = request.fields.text("Host")
+            && Url::parse(&format!("{}://{host}/", scheme.as_str())).is_some()
+        {
+            self.url.extend([scheme.as_str(), "://", host]);
+        }
+        request.target.write_to(&mut self.url);
     }
 
     /// When its head was read, in whole seconds.

@@ -16,6 +16,7 @@ use crate::run::control::RunStarted;
 use crate::script::Nursery;
 use crate::tls::clients::ClientTrust;
 use crate::tls::interception::Interception;
+use crate::tls::served::{CertificateStamp, ServedCertificate};
 use crate::tls::server::Certificates;
 use crate::tls::{self, Roots, TlsError};
 use crate::upstream::{self, Groups, SettingsFault};
@@ -118,6 +119,8 @@ pub struct OpenListener {
     pub configured: SocketAddr,
     /// Its sockets' address, with the port that was free.
     pub bound: SocketAddr,
+    /// The files of its certificates as they were before they were read.
+    pub files: CertificateStamp,
     /// The listener.
     pub listener: Arc<Listener>,
 }
@@ -337,7 +340,12 @@ pub fn listener(listen: &Listen) -> Result<Arc<Listener>, StartError> {
             Some(certificates.into_config(clients.as_deref()).map_err(StartError::Tls)?)
         }
     };
-    Ok(Arc::new(Listener::of(listen, tls, clients)))
+    let read = listen.tls.iter().filter_map(|files| ServedCertificate::read(files).transpose());
+    let certificates = read.collect::<Result<Vec<_>, _>>().map_err(StartError::Tls)?;
+    let mut listener = Listener::of(listen, tls, clients);
+    listener.certificates = certificates;
+    listener.tell_ends();
+    Ok(Arc::new(listener))
 }
 
 /// Why a server did not start.

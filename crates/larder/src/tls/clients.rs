@@ -86,6 +86,8 @@ impl ClientTrust {
 pub struct CertificateNames {
     /// The names with their kinds, at least one: a certificate without any has the SHA-256 of its bytes.
     pub names: Vec<(CertificateUser, String)>,
+    /// Its `notBefore`.
+    pub not_before: Stamp,
     /// Its `notAfter`.
     pub not_after: Stamp,
 }
@@ -115,8 +117,13 @@ impl CertificateNames {
             let hex: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
             names.push((CertificateUser::None, format!("sha256:{hex}")));
         }
-        let not_after = u64::try_from(read.validity().not_after.timestamp()).unwrap_or(0);
-        Some(CertificateNames { names, not_after: Stamp(not_after) })
+        let stamp = |seconds: i64| Stamp(u64::try_from(seconds).unwrap_or(0));
+        let (not_before, not_after) = (read.validity().not_before, read.validity().not_after);
+        Some(CertificateNames {
+            names,
+            not_before: stamp(not_before.timestamp()),
+            not_after: stamp(not_after.timestamp()),
+        })
     }
 }
 

@@ -9,6 +9,7 @@ pub mod clients;
 pub mod hello;
 pub mod interception;
 pub mod pass;
+pub mod served;
 pub mod server;
 
 mod pem;

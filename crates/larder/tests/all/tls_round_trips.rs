@@ -49,6 +49,9 @@ async fn handshake(config: Arc<ServerConfig>, roots: &Roots, name: &str) -> (io:
         let stream = TcpStream::connect(address).await.unwrap();
         let mut stream = connector.connect(server_name(&host(name)).unwrap(), stream).await?;
         assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
+        // A recording of today is not opened by a quantum computer of tomorrow.
+        let group = stream.get_ref().1.negotiated_key_exchange_group().map(|group| group.name());
+        assert_eq!(group, Some(rustls::NamedGroup::X25519MLKEM768));
         let mut text = String::new();
         stream.read_to_string(&mut text).await.map(|_| text)
     };

@@ -57,7 +57,7 @@ fn a_format_of_one_s_own_is_written_as_it_says() {
         format!("GET {url} 200 uri-miss text/plain"),
         format!("GET {url} 200 hit text/plain"),
         "- - 400 ".to_owned(),
-        "GET /there 404 no-site".to_owned(),
+        "GET http://b.example/there 404 no-site".to_owned(),
     ] {
         assert!(log.lines().any(|found| found.starts_with(&line)), "{line} in {log}");
     }

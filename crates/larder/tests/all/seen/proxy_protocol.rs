@@ -147,7 +147,7 @@ fn tls_that_the_balancer_has_ended_gives_scheme_and_name() {
     assert!(ask(&tlv(2, b"a.test")).starts_with("HTTP/1.1 200"));
     let log = stage.log();
     let with = |part: &str| log.iter().filter(|line| line.contains(part)).count();
-    assert_eq!((with(" https://a.test/fresh "), with(" http://a.test/fresh "), with(" rule")), (1, 1, 1), "{log:?}");
+    assert_eq!((with(" https://a.test/fresh "), with(" http://a.test/fresh "), with(" rule")), (2, 1, 1), "{log:?}");
 }
 
 /// The limits and rights of a client are those of the one whom the header names, and a balancer on this machine makes nobody a program of it.

@@ -1,5 +1,6 @@
 //! Another configuration for a server that runs.
 
+use super::schemes::write_pair;
 use super::stand;
 use larder::config::Loaded;
 use larder::server::{Plan, Server};
@@ -194,4 +195,40 @@ fn refusals_by_rules_that_are_gone_are_forgotten() {
     assert_eq!(refused(), []);
     ask(proxy, "a.example");
     stand::wait_for("the next refusal", || matches!(&refused()[..], [(rule, 1)] if rule.starts_with("new (")));
+}
+
+/// A renewed certificate counts without a reload; one whose key is not there yet changes nothing.
+#[test]
+fn certificates_are_taken_up_when_their_files_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let (chain, key) = (folder.path().join("chain.pem"), folder.path().join("key.pem"));
+    write_pair(folder.path(), "a.example");
+    let text = format!(
+        "[[listen]]\naddress = \"127.0.0.1:0\"\n[[listen.tls]]\nchain = {chain:?}\nkey = {key:?}\n{}",
+        site("a.example", stand::origin())
+    );
+    let server = stand::server(&folder.path().join("store"), &text);
+    let port = server.addresses()[0].port();
+    let trusts = |root: &Path| {
+        let mut curl = std::process::Command::new("curl");
+        let resolve = format!("a.example:{port}:127.0.0.1");
+        curl.args(["-sS", "--max-time", "10", "--noproxy", "*", "--resolve", &resolve, "--cacert"]).arg(root);
+        curl.arg(format!("https://a.example:{port}/fresh")).output().unwrap().status.success()
+    };
+    let (old, new) = (folder.path().join("old"), folder.path().join("new"));
+    fs::create_dir(&new).unwrap();
+    fs::copy(&chain, &old).unwrap();
+    assert!(trusts(&old));
+    // As renewal programs do it: the chain first, the key a moment later.
+    write_pair(&new, "a.example");
+    fs::copy(new.join("chain.pem"), &chain).unwrap();
+    let listeners = &server.shared().listeners;
+    let before = listeners.lock()[0].files.clone();
+    stand::wait_for("the change is seen", || listeners.lock()[0].files != before);
+    assert!(trusts(&old), "a chain without its key");
+    fs::copy(new.join("key.pem"), &key).unwrap();
+    stand::wait_for("the new pair", || trusts(&new.join("chain.pem")));
+    assert!(!trusts(&old));
+    let metrics = stand::ask(server.admin().unwrap(), "/metrics");
+    assert!(metrics.contains("larder_certificate_end_seconds{certificate=\"127.0.0.1:0 "), "{metrics}");
 }

@@ -1,0 +1,57 @@
+//! Certificates of listeners are read again when their files change, without a reload: that is how renewed ones come in force.
+
+use crate::clock;
+use crate::shared::{OpenListener, Shared, listener};
+use crate::tls::served::CertificateStamp;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// How often the files are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// An end that comes near is told again so often.
+const TOLD_EVERY: Duration = Duration::from_secs(86_400);
+
+/// Looks at the files until `ended` has no sender any more.
+pub fn watch(shared: &Weak<Shared>, ended: &Receiver<()>) {
+    let mut told = clock::instant();
+    while ended.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+        let Some(shared) = shared.upgrade() else { return };
+        shared.renew_certificates();
+        if clock::instant().saturating_duration_since(told) >= TOLD_EVERY {
+            told = clock::instant();
+            shared.listeners.lock().iter().for_each(|open| open.listener.tell_ends());
+        }
+    }
+}
+
+impl Shared {
+    /// Takes up the certificates whose files have changed. Where they can't be used (the key is not written yet, say) the old ones count
+    /// on, and the files are tried again once they change further.
+    fn renew_certificates(&self) {
+        let config = self.common.live.value();
+        for open in self.listeners.lock().iter_mut().filter(|open| open.files.has_files()) {
+            let Some(listen) = config.listens.iter().find(|listen| listen.address == open.configured) else { continue };
+            let files = CertificateStamp::of(listen);
+            if files == open.files {
+                continue;
+            }
+            open.files = files;
+            let OpenListener { configured, listener: old, .. } = open;
+            match listener(listen) {
+                Ok(new) => {
+                    old.replace_by(Arc::clone(&new));
+                    *old = new;
+                    tracing::info!("listen {configured}: its certificates have changed, and count now");
+                }
+                Err(trouble) => {
+                    let trouble = super::in_one_line(&trouble);
+                    tracing::warn!(
+                        "listen {configured}: its certificates have changed, and the old ones count on: {trouble}"
+                    );
+                }
+            }
+        }
+    }
+}
