@@ -13,13 +13,15 @@ use crate::kill::origin::Origin;
 use crate::kill::{self, Means, Subject, failed, outage};
 use crate::ledger::{End, Ledger, Mode, Note, Outcome, Price, Run, Stage, Target, WorkloadFacts};
 use crate::proc::own_command;
+use crate::report::Summary;
 use crate::run::command::heat;
 use crate::{msl, stop};
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// The load without a cache lasts this share of the load with one: there is no store whose state would build up.
+/// At full length, the load without a cache lasts this share of the load with one: there is no store whose state would build up. A
+/// shortened one is not shortened again: its phases would be too short for their replies.
 const NO_PROXY_SHARE: f64 = 0.25;
 /// The phase of PolyFill-2 that fills.
 const FILL_PHASE: &str = "meas";
@@ -91,7 +93,7 @@ impl Sequence {
     }
 
     fn no_proxy(&self) -> Result<Ledger, String> {
-        let discipline = self.load(self.scale * NO_PROXY_SHARE);
+        let discipline = self.load(self.no_proxy_scale());
         let target = Target { mode: Mode::NoProxy, ..Target::default() };
         let play = Heat {
             discipline: &discipline,
@@ -109,8 +111,12 @@ impl Sequence {
             watts: None,
             processes: None,
         };
-        let ledger = heat(&play, Some(self.peak), self.scale, self.seed, &self.cores)?;
+        let ledger = heat(&play, Some(self.peak), self.no_proxy_scale(), self.seed, &self.cores)?;
         Ok(self.keep("2-no-proxy", Stage::NoProxy, ledger))
+    }
+
+    fn no_proxy_scale(&self) -> f64 {
+        if self.scale < 1.0 { self.scale } else { self.scale * NO_PROXY_SHARE }
     }
 
     /// One entry from its start to its end; a stage that could not be played ends it.
@@ -141,7 +147,7 @@ impl Sequence {
         }
         if !stop::is_asked() {
             tell(&format!("{}: {}", spec.name, words(Stage::Kill)));
-            let ledger = self.kill(living);
+            let ledger = self.kill(living, tell);
             ledgers.push(self.keep(&name(spec, Stage::Kill), Stage::Kill, ledger));
         }
     }
@@ -202,7 +208,8 @@ impl Sequence {
         Ok(ledger)
     }
 
-    fn kill(&self, living: Living<'_>) -> Ledger {
+    fn kill(&self, living: Living<'_>, tell: &mut dyn FnMut(&str)) -> Ledger {
+        let cache_bytes = head(&living).cache_bytes;
         let Living { spec, post, prepared, running, since } = living;
         let origin = match Origin::start(post.origin) {
             Ok(origin) => origin,
@@ -213,10 +220,25 @@ impl Sequence {
         };
         let remark = Note { at_us: 0, text: age(&running, since.elapsed()) };
         let (forward, label) = (post.mode == "forward", spec.name.as_str());
-        let subject = Subject { entry: &prepared, running: Some(running), forward, origin: &origin, label };
-        let mut ledger = Means::with_kill(None, |means| outage(subject, means, &self.kill, &mut |_| {}));
+        let play = |running: Option<Running>| {
+            let subject = Subject { entry: &prepared, running, forward, origin: &origin, label };
+            Means::with_kill(None, |means| outage(subject, means, &self.kill, &mut |_| {}))
+        };
+        let mut ledger = play(Some(running));
         ledger.notes.insert(0, remark);
+        // A stop has its own objects, so that it can be played again on the store as it is; the other stages cannot.
+        if let Some(reason) = Summary::of(&ledger).repeatable().filter(|_| !stop::is_asked()) {
+            tell(&format!("{label}: {} again: {reason}", words(Stage::Kill)));
+            let mut again = play(None);
+            if again.end.outcome == Outcome::Complete {
+                again.run.repeats.push(reason);
+                let text = "the cache was started anew on its store for this play".to_owned();
+                again.notes.insert(0, Note { at_us: 0, text });
+                ledger = again;
+            }
+        }
         (ledger.run.price, ledger.run.watts) = (price(spec), spec.watts);
+        ledger.run.cache_bytes = cache_bytes;
         ledger
     }
 
