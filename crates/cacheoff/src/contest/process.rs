@@ -136,6 +136,16 @@ impl Prepared {
         format!("{} {}", self.spec.product, self.version).trim_end().to_owned()
     }
 
+    /// Budget of the store in bytes; none where it stores nothing.
+    pub fn cache_bytes(&self) -> Option<u64> {
+        match self.post.store.as_str() {
+            _ if self.post.makes_pages() => None,
+            "memory" => Some(self.post.memory_mb << 20),
+            "disk" => Some(self.post.disk_mb << 20),
+            _ => None,
+        }
+    }
+
     /// The entry's own folder.
     pub fn folder(&self) -> &Path {
         self.folder.path()
@@ -453,7 +463,11 @@ fn version_in(text: &str) -> String {
 fn origin_of(program: &Path) -> Option<String> {
     let day = day_of(program)?;
     match package_of(program) {
-        Some(package) => Some(format!("{}, package {package}, built {day}", distribution())),
+        Some(package) => {
+            let system = distribution();
+            let system = system.split_once(" (").map_or(system.as_str(), |(name, _)| name);
+            Some(format!("{system}, package {package} of {day}"))
+        }
         None => Some(format!("program file of {day}")),
     }
 }

@@ -203,13 +203,11 @@ impl Sequence {
         };
         let alive = living.since.elapsed();
         let mut ledger = heat(&play, Some(self.peak), self.scale, self.seed, &self.cores)?;
-        ledger.run.cache_bytes = play.cache_bytes;
         ledger.notes.insert(0, Note { at_us: 0, text: age(&living.running, alive) });
         Ok(ledger)
     }
 
     fn kill(&self, living: Living<'_>, tell: &mut dyn FnMut(&str)) -> Ledger {
-        let cache_bytes = head(&living).cache_bytes;
         let Living { spec, post, prepared, running, since } = living;
         let origin = match Origin::start(post.origin) {
             Ok(origin) => origin,
@@ -238,7 +236,6 @@ impl Sequence {
             }
         }
         (ledger.run.price, ledger.run.watts) = (price(spec), spec.watts);
-        ledger.run.cache_bytes = cache_bytes;
         ledger
     }
 
@@ -294,11 +291,7 @@ fn head(living: &Living<'_>) -> Run {
             product: living.prepared.product(),
             entry: Some(living.running.entry.clone()),
         },
-        cache_bytes: match living.post.store.as_str() {
-            "memory" => Some(living.post.memory_mb << 20),
-            "disk" => Some(living.post.disk_mb << 20),
-            _ => None,
-        },
+        cache_bytes: living.prepared.cache_bytes(),
         price: price(living.spec),
         watts: living.spec.watts,
         ..Run::default()
