@@ -13,7 +13,6 @@ use crate::kill::origin::Origin;
 use crate::kill::{self, Means, Subject, failed, outage};
 use crate::ledger::{End, Ledger, Mode, Note, Outcome, Price, Run, Stage, Target, WorkloadFacts};
 use crate::proc::own_command;
-use crate::report::Summary;
 use crate::run::command::heat;
 use crate::{msl, stop};
 use std::fs::{self, File};
@@ -147,7 +146,7 @@ impl Sequence {
         }
         if !stop::is_asked() {
             tell(&format!("{}: {}", spec.name, words(Stage::Kill)));
-            let ledger = self.kill(living, tell);
+            let ledger = self.kill(living);
             ledgers.push(self.keep(&name(spec, Stage::Kill), Stage::Kill, ledger));
         }
     }
@@ -207,7 +206,7 @@ impl Sequence {
         Ok(ledger)
     }
 
-    fn kill(&self, living: Living<'_>, tell: &mut dyn FnMut(&str)) -> Ledger {
+    fn kill(&self, living: Living<'_>) -> Ledger {
         let Living { spec, post, prepared, running, since } = living;
         let origin = match Origin::start(post.origin) {
             Ok(origin) => origin,
@@ -218,23 +217,9 @@ impl Sequence {
         };
         let remark = Note { at_us: 0, text: age(&running, since.elapsed()) };
         let (forward, label) = (post.mode == "forward", spec.name.as_str());
-        let play = |running: Option<Running>| {
-            let subject = Subject { entry: &prepared, running, forward, origin: &origin, label };
-            Means::with_kill(None, |means| outage(subject, means, &self.kill, &mut |_| {}))
-        };
-        let mut ledger = play(Some(running));
+        let subject = Subject { entry: &prepared, running: Some(running), forward, origin: &origin, label };
+        let mut ledger = Means::with_kill(None, |means| outage(subject, means, &self.kill, &mut |_| {}));
         ledger.notes.insert(0, remark);
-        // A stop has its own objects, so that it can be played again on the store as it is; the other stages cannot.
-        if let Some(reason) = Summary::of(&ledger).repeatable().filter(|_| !stop::is_asked()) {
-            tell(&format!("{label}: {} again: {reason}", words(Stage::Kill)));
-            let mut again = play(None);
-            if again.end.outcome == Outcome::Complete {
-                again.run.repeats.push(reason);
-                let text = "the cache was started anew on its store for this play".to_owned();
-                again.notes.insert(0, Note { at_us: 0, text });
-                ledger = again;
-            }
-        }
         (ledger.run.price, ledger.run.watts) = (price(spec), spec.watts);
         ledger
     }

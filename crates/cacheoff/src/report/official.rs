@@ -185,7 +185,7 @@ fn executive(sequence: &Sequence<'_>, ledgers: &[Ledger]) -> String {
     };
     // Of all texts this is the longest, and would push the last columns out of the window.
     row(&mut table, sequence, "product", |entry| {
-        format!("<span class=\"narrow\">{}</span>", fact(&|ledger| ledger.run.target.product.clone(), entry))
+        format!("<span class=\"narrow\">{}</span>", fact(&|ledger| provenance::product(ledger).to_owned(), entry))
     });
     row(&mut table, sequence, "asked as", |entry| fact(&|ledger| ledger.run.target.mode.as_str().to_owned(), entry));
     row(&mut table, sequence, "store: where, budget", |entry| {

@@ -136,7 +136,13 @@ fn products(ledgers: &[Ledger]) -> String {
         true => " A distribution's package may be of an older branch than the newest release.",
         false => "",
     };
-    if list.is_empty() { list } else { format!("{list}.{packages} Configurations: `crates/cacheoff/entries/`") }
+    if list.is_empty() { list } else { format!("{list}.{packages} Configurations: crates/cacheoff/entries/") }
+}
+
+/// A product and its version as a column has room for them: the package stands at the head of the page.
+pub(super) fn product(ledger: &Ledger) -> &str {
+    let whole = ledger.run.target.product.as_str();
+    whole.split_once(" (").map_or(whole, |(product, _)| product)
 }
 
 /// Where each entry keeps its objects, and the budget.
@@ -238,6 +244,7 @@ mod tests {
             let part = part.replace("&#x27;", "'");
             assert!(nobody.contains(&part), "{part}: {nobody}");
         }
+        assert_eq!(product(&ledger), "Larder 0.1.0");
         ledger.run.by = "A. Tester, Example Ltd".to_owned();
         let mut second = ledger.clone();
         second.run.seed = 8;

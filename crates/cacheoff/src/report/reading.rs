@@ -71,6 +71,11 @@ const HITS: &str = "The document hit ratio is the share of basic replies that no
 const STRUCK_OUT: &str = "A figure that does not count is struck out. Noise of the machine spoils times, rates and CPU; numbers of \
     objects and hit ratios of such a play stand. Any other reason, in the list of findings, spoils all figures.";
 
+const ONE_PLAY: &str = "Each entry was played once: no interval can be given, and a difference of two entries is not shown to be more \
+    than chance.";
+const NOT_AGAIN: &str = "A stage that noise spoilt is not played again, unlike a play of a contest: each stage finds the cache and its store as \
+    the stage before left them.";
+
 fn cost() -> [Line; 3] {
     [
         (
@@ -98,11 +103,12 @@ fn cost() -> [Line; 3] {
 }
 
 fn intervals(ledgers: &[Ledger]) -> Line {
+    if ledgers.iter().any(|ledger| ledger.run.stage.is_some()) {
+        return ("One play", format!("{ONE_PLAY} {NOT_AGAIN}"));
+    }
     let rounds = ledgers.iter().map(|ledger| ledger.run.round).max().unwrap_or(0);
     let text = match rounds {
-        0 | 1 => "Each entry was played once: no interval can be given, and a difference of two entries is not shown to be more than \
-                  chance."
-            .to_owned(),
+        0 | 1 => ONE_PLAY.to_owned(),
         _ => "A figure is the median of the rounds that count, and beside it stands the interval in which 95 of 100 medians lie when \
               these rounds are drawn anew (bootstrap, 1,000 drawings): with few rounds a crude one. A ratio is the median of the ratios of \
               single rounds, of two plays of the same round and seed, and need not be the ratio of two medians. \"Not distinguished\" says \
@@ -110,7 +116,7 @@ fn intervals(ledgers: &[Ledger]) -> Line {
               stem from a rate with \"≥\". Medians of two rows may be those of two rounds: they do not multiply."
             .to_owned(),
     };
-    (if ledgers.iter().any(|ledger| ledger.run.stage.is_some()) { "One play" } else { "Intervals and ratios" }, text)
+    ("Intervals and ratios", text)
 }
 
 /// The words about a stop, if one was played.
@@ -136,7 +142,7 @@ fn outage(ledgers: &[Ledger]) -> Option<Line> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::{Downtime, Interval};
+    use crate::ledger::{Downtime, Interval, Run, Stage};
 
     #[test]
     fn a_report_defines_the_figures_that_it_has_and_no_others() {
@@ -159,6 +165,8 @@ mod tests {
             assert!(once.contains(part), "{part}: {once}");
         }
         assert!(!once.contains("**Kill.**") && !once.contains("bootstrap"), "{once}");
+        let staged = Ledger { run: Run { stage: Some(Stage::Kill), ..Run::default() }, ..Ledger::default() };
+        assert!(markdown(&[staged]).contains("A stage that noise spoilt is not played again"));
         ledger.run.round = 7;
         let rounds = markdown(std::slice::from_ref(&ledger));
         for part in ["bootstrap, 1,000 drawings", "of two plays of the same round and seed", "they do not multiply"] {

@@ -320,7 +320,7 @@ fn facts(table: &mut Table, comparison: &Comparison<'_>) {
         format!("<span class=\"narrow\">{}</span>", words.join(" "))
     };
     let rows: [(&str, Fact); 7] = [
-        ("product", |ledger| ledger.run.target.product.clone()),
+        ("product", |ledger| provenance::product(ledger).to_owned()),
         ("asked as", |ledger| ledger.run.target.mode.as_str().to_owned()),
         ("tuning", |ledger| entry_of(ledger).map_or(String::new(), |entry| entry.tuning.clone())),
         ("store: where, budget", provenance::store),

@@ -127,7 +127,7 @@ fn referee(ledger: &Ledger, phase: &Interval, load: Option<&Load>, all: &mut Vec
     if own > 0 {
         add(all, Weight::Invalid, format!("the referee ran out of descriptors or ports {own} times"));
     }
-    let Some(load) = load else { return };
+    let Some(load) = load.filter(|_| !is_calibration(ledger)) else { return };
     let own = own_share(ledger, load);
     let share = Unit::Share.text(f64::from(own));
     let cores = cache_cores(ledger);
@@ -211,9 +211,16 @@ fn cache_cores(ledger: &Ledger) -> f32 {
     entry.map_or(1, |entry| entry.cores.split(',').filter(|core| !core.is_empty()).count().max(1)) as f32
 }
 
+/// Whether the referee was measured and no cache: a full referee is the aim of it.
+fn is_calibration(ledger: &Ledger) -> bool {
+    ledger.run.stage == Some(Stage::Ceiling)
+}
+
 /// Whether robots have a rate to keep. Others ask as fast as they are answered: each of their requests is due when it is sent.
 pub(super) fn is_paced(ledger: &Ledger, phase: &Interval) -> bool {
-    phase.due > 0 && ledger.run.phases.get(usize::from(phase.phase)).is_none_or(|plan| plan.rate_end.is_some())
+    phase.due > 0
+        && !is_calibration(ledger)
+        && ledger.run.phases.get(usize::from(phase.phase)).is_none_or(|plan| plan.rate_end.is_some())
 }
 
 /// The part of a core that the busiest thread of the referee used; where all threads together used more of each of its cores,
@@ -226,7 +233,9 @@ pub(super) fn own_share(ledger: &Ledger, load: &Load) -> f32 {
 
 /// Whether a rate says how fast the referee can ask: nobody asked for this rate, and the referee had hardly a moment left.
 pub(super) fn rate_is_referees(ledger: &Ledger, phase: &Interval, load: Option<&Load>) -> bool {
-    !is_paced(ledger, phase) && load.is_some_and(|load| own_share(ledger, load) > CEILING_SHARE_MAX)
+    !is_calibration(ledger)
+        && !is_paced(ledger, phase)
+        && load.is_some_and(|load| own_share(ledger, load) > CEILING_SHARE_MAX)
 }
 
 /// Cache and referee on the same core measure each other.

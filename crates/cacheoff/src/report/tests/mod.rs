@@ -507,6 +507,11 @@ fn a_full_referee_bounds_the_rate_of_best_effort_robots() {
     // Several threads fill one core as well as one does.
     assert!(Summary::of(&full("1", 0.93, 0.6)).rate_is_referees());
     assert!(!Summary::of(&full("1,2", 0.93, 0.6)).rate_is_referees());
+    // A calibration measures the referee: that it is full is the aim.
+    let mut calibration = full("1", 0.99, 0.99);
+    assert!(!Summary::of(&calibration).counts());
+    calibration.run.stage = Some(Stage::Ceiling);
+    assert!(Summary::of(&calibration).counts() && !Summary::of(&calibration).rate_is_referees());
     assert_eq!(value(&full("1", 0.93, 0.6), "own_thread").map(|cores| (cores * 100.0).round()), Some(93.0));
     assert!(weights(&full("1", 0.93, 0.6)).iter().any(|(_, text)| text.contains("the rate is the referee's")));
 }
