@@ -109,7 +109,7 @@ impl CeilingArgs {
         let order = Order {
             settings,
             phases,
-            head: self.head(count),
+            head: self.head(count, epoch),
             ledger: None,
             watched: Watched::Tree(responder.child.id()),
             cores: vec![self.core],
@@ -122,14 +122,16 @@ impl CeilingArgs {
         Ok(ledger)
     }
 
-    fn head(&self, count: u32) -> Run {
+    fn head(&self, count: u32, epoch: u64) -> Run {
         let name = format!("ceiling of the generator, {count} robots, {} bytes", self.bytes);
         Run {
             cacheoff: env!("CARGO_PKG_VERSION").to_owned(),
-            label: "generator".to_owned(),
+            label: "built-in server".to_owned(),
             command: own_command(),
             workload: WorkloadFacts { name, scale: 1.0, ..WorkloadFacts::default() },
             machine: machine(&self.core.to_string()),
+            seed: 1,
+            started_unix: epoch,
             ..Run::default()
         }
     }

@@ -253,12 +253,7 @@ fn heat(
         pid: running.pid(),
         purge: spec.purge.as_deref(),
         ledger: path.to_owned(),
-        cache_bytes: match post.store.as_str() {
-            _ if post.makes_pages() => None,
-            "memory" => Some(post.memory_mb << 20),
-            "disk" => Some(post.disk_mb << 20),
-            _ => None,
-        },
+        cache_bytes: prepared.cache_bytes(),
         price: price(spec),
         watts: spec.watts,
         processes: post.makes_pages().then_some(post.servers.processes),

@@ -9,7 +9,7 @@ use super::servers::{Database, check_needs, interpreter};
 use super::stand_in::StandIn;
 use super::tuning::{Advantage, Setting};
 use crate::ledger;
-use crate::proc;
+use crate::proc::{self, distribution, file_system};
 use crate::report::date;
 use crate::stop;
 use rustix::process::{Pid, Signal, kill_process};
@@ -46,6 +46,7 @@ pub struct Prepared {
     files: Vec<(String, String)>,
     preparations: Vec<Vec<String>>,
     version: String,
+    store_at: String,
     folder: tempfile::TempDir,
     _memory_folder: Option<tempfile::TempDir>,
 }
@@ -105,8 +106,11 @@ impl Prepared {
         let preparations = spec.preparations(&post.mode, &post.store);
         let preparations = preparations.iter().map(|command| values.fill_all(command)).collect::<Result<_, _>>()?;
         let version = version(&spec, &program);
-        let day = day_of(&program).filter(|_| !version.is_empty());
-        let version = [version].into_iter().chain(day).collect::<Vec<_>>().join(" ");
+        let version = match (version.is_empty(), origin_of(&program)) {
+            (false, Some(origin)) => format!("{version} ({origin})"),
+            _ => version,
+        };
+        let store_at = store_at(&spec, &post, store_folder.unwrap_or(&folder).path());
         Ok(Self {
             spec,
             program,
@@ -116,6 +120,7 @@ impl Prepared {
             files,
             preparations,
             version,
+            store_at,
             folder,
             _memory_folder: memory_folder,
         })
@@ -129,6 +134,16 @@ impl Prepared {
     /// Product and version.
     pub fn product(&self) -> String {
         format!("{} {}", self.spec.product, self.version).trim_end().to_owned()
+    }
+
+    /// Budget of the store in bytes; none where it stores nothing.
+    pub fn cache_bytes(&self) -> Option<u64> {
+        match self.post.store.as_str() {
+            _ if self.post.makes_pages() => None,
+            "memory" => Some(self.post.memory_mb << 20),
+            "disk" => Some(self.post.disk_mb << 20),
+            _ => None,
+        }
     }
 
     /// The entry's own folder.
@@ -243,6 +258,7 @@ impl Prepared {
         ledger::Entry {
             name: self.spec.name.clone(),
             store: if self.post.makes_pages() { String::new() } else { self.post.store.clone() },
+            store_at: self.store_at.clone(),
             commands: commands.iter().map(|command| hidden(command)).collect(),
             files: self.files.iter().map(|(name, text)| (name.clone(), hidden(text))).collect(),
             tuning: self.spec.tuning.clone(),
@@ -442,11 +458,51 @@ fn version_in(text: &str) -> String {
     numbers.into_iter().find(|number| number.contains('.')).unwrap_or("").to_owned()
 }
 
-/// The day of the program's file, as `of 2026-04-04`: packages keep the day of the version, a build has its own.
+/// Where a program comes from, with the day of its file: the package with its version, if the system's packages have the
+/// program, else nothing but the day. Packages keep the day on which they were built, which is not that of the release.
+fn origin_of(program: &Path) -> Option<String> {
+    let day = day_of(program)?;
+    match package_of(program) {
+        Some(package) => {
+            let system = distribution();
+            let system = system.split_once(" (").map_or(system.as_str(), |(name, _)| name);
+            Some(format!("{system}, package {package} of {day}"))
+        }
+        None => Some(format!("program file of {day}")),
+    }
+}
+
+/// The version of the package that a program belongs to, as `5.7-2+deb12u6`. Systems without dpkg name none.
+fn package_of(program: &Path) -> Option<String> {
+    let said = |words: &[&str]| {
+        let output = Command::new("dpkg-query").args(words).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let file = fs::canonicalize(program).ok()?;
+    let owner = said(&["-S", file.to_str()?])?;
+    let name = owner.split_once(": ")?.0.split(", ").next()?.to_owned();
+    said(&["-W", "-f", "${Version}", &name]).filter(|version| !version.is_empty())
+}
+
+/// The place of the store: in the processes, or in files of a folder on some file system. Stores of other names than these say
+/// it themselves.
+fn store_at(spec: &EntrySpec, post: &Post, folder: &Path) -> String {
+    let is_known = !post.makes_pages() && spec.store.contains_key(&post.store);
+    match post.store.as_str() {
+        "memory" if is_known && !is_store_in_memory(spec, post) => "memory of its processes".to_owned(),
+        "memory" | "disk" if is_known => match file_system(folder) {
+            kind if kind == "tmpfs" => "files in memory (tmpfs)".to_owned(),
+            kind => format!("files on {kind}").trim_end_matches(" on ").to_owned(),
+        },
+        _ => String::new(),
+    }
+}
+
+/// The day of the program's file, as `2026-04-04`.
 fn day_of(program: &Path) -> Option<String> {
     let changed = program.metadata().and_then(|facts| facts.modified()).ok()?;
     let unix = changed.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs();
-    Some(format!("of {}", date(unix).split(' ').next()?))
+    date(unix).split(' ').next().map(str::to_owned)
 }
 
 /// The user that a cache runs as.

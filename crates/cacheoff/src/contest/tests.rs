@@ -97,7 +97,11 @@ fn entries_alternate_failures_are_listed_and_nothing_is_left_behind() {
     );
     assert!(failures.iter().any(|text| text.contains("no-such-program is not installed")), "{failures:?}");
     let shown = ledgers[0].run.target.clone();
-    assert!(shown.product.starts_with("One 1.2 of 20") && shown.mode == Mode::Reverse, "{}", shown.product);
+    assert!(
+        shown.product.starts_with("One 1.2 (program file of 20") && shown.mode == Mode::Reverse,
+        "{}",
+        shown.product
+    );
     let files = &shown.entry.as_ref().unwrap().files;
     assert!(files[0].1.contains("budget 8 in DIR"), "{files:?}");
     assert_eq!(played.len(), 4);

@@ -461,6 +461,7 @@ fn head(subject: &Subject<'_>, means: &Means<'_>, settings: &Settings) -> Run {
             product: subject.entry.product(),
             ..Target::default()
         },
+        cache_bytes: subject.entry.cache_bytes(),
         contents: vec!["object".to_owned()],
         phases: PHASES.into_iter().zip(goals).map(|(name, goal)| plan(name, goal)).collect(),
         tuning: system_tuning(),

@@ -184,6 +184,9 @@ pub struct Entry {
     pub tuning: String,
     /// Store mode: `memory`, `disk`, `pass`.
     pub store: String,
+    /// Where the store lies: in the processes, or in files on a file system; empty if that is not known.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub store_at: String,
     /// Commands, in order of use.
     pub commands: Vec<String>,
     /// Configuration files as they were written: name and text.
@@ -290,6 +293,12 @@ pub struct Machine {
     pub memory: u64,
     /// Name and release of the kernel.
     pub kernel: String,
+    /// Whether a core runs several threads (SMT), as the kernel writes it: `1` or `0`; empty where it does not tell.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub smt: String,
+    /// The distribution with its version; empty where none is named.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub system: String,
     /// Whether it is a virtual machine, as far as it can be told.
     pub virtual_machine: bool,
     /// Where its power comes from: `mains` or `battery`; empty where the system does not tell.

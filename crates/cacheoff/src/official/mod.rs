@@ -19,7 +19,8 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// The load without a cache lasts this share of the load with one: there is no store whose state would build up.
+/// At full length, the load without a cache lasts this share of the load with one: there is no store whose state would build up. A
+/// shortened one is not shortened again: its phases would be too short for their replies.
 const NO_PROXY_SHARE: f64 = 0.25;
 /// The phase of PolyFill-2 that fills.
 const FILL_PHASE: &str = "meas";
@@ -91,7 +92,7 @@ impl Sequence {
     }
 
     fn no_proxy(&self) -> Result<Ledger, String> {
-        let discipline = self.load(self.scale * NO_PROXY_SHARE);
+        let discipline = self.load(self.no_proxy_scale());
         let target = Target { mode: Mode::NoProxy, ..Target::default() };
         let play = Heat {
             discipline: &discipline,
@@ -109,8 +110,12 @@ impl Sequence {
             watts: None,
             processes: None,
         };
-        let ledger = heat(&play, Some(self.peak), self.scale, self.seed, &self.cores)?;
+        let ledger = heat(&play, Some(self.peak), self.no_proxy_scale(), self.seed, &self.cores)?;
         Ok(self.keep("2-no-proxy", Stage::NoProxy, ledger))
+    }
+
+    fn no_proxy_scale(&self) -> f64 {
+        if self.scale < 1.0 { self.scale } else { self.scale * NO_PROXY_SHARE }
     }
 
     /// One entry from its start to its end; a stage that could not be played ends it.
@@ -197,7 +202,6 @@ impl Sequence {
         };
         let alive = living.since.elapsed();
         let mut ledger = heat(&play, Some(self.peak), self.scale, self.seed, &self.cores)?;
-        ledger.run.cache_bytes = play.cache_bytes;
         ledger.notes.insert(0, Note { at_us: 0, text: age(&living.running, alive) });
         Ok(ledger)
     }
@@ -272,11 +276,7 @@ fn head(living: &Living<'_>) -> Run {
             product: living.prepared.product(),
             entry: Some(living.running.entry.clone()),
         },
-        cache_bytes: match living.post.store.as_str() {
-            "memory" => Some(living.post.memory_mb << 20),
-            "disk" => Some(living.post.disk_mb << 20),
-            _ => None,
-        },
+        cache_bytes: living.prepared.cache_bytes(),
         price: price(living.spec),
         watts: living.spec.watts,
         ..Run::default()

@@ -10,7 +10,7 @@ mod text;
 
 use crate::ledger::Load;
 pub use descriptors::connections_max;
-pub use machine::{machine, system_tuning};
+pub use machine::{distribution, file_system, machine, system_tuning};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -160,11 +160,10 @@ impl Sample {
         let kernel = cores(self.cache.kernel_s, before.cache.kernel_s);
         let own_cpu = cores(self.own.cpu(), before.own.cpu());
         let busy = cores(self.machine.busy_s, before.machine.busy_s);
-        let threads = self.own_thread.iter();
-        let busiest = threads.map(|(name, cpu)| cores(*cpu, *before.own_thread.get(name).unwrap_or(cpu)));
+        let busiest_s = busiest(&self.own_thread, &before.own_thread, self.own.cpu() - before.own.cpu());
         Load {
             own_cpu,
-            own_thread_cpu: busiest.fold(0.0, f32::max),
+            own_thread_cpu: cores(busiest_s, 0.0),
             cache_cpu,
             cache_kernel: if cache_cpu > 0.0 { (kernel / cache_cpu).min(1.0) } else { 0.0 },
             cache_memory: self.cache.memory,
@@ -179,6 +178,18 @@ impl Sample {
             own_memory: self.own.memory,
             energy_uj: None,
         }
+    }
+}
+
+/// CPU seconds of the busiest thread between two looks at a process. A thread that ended in between is seen no more, but its time
+/// is in that of the process: else the last second of a phase would look idle.
+fn busiest(now: &BTreeMap<String, f64>, before: &BTreeMap<String, f64>, all_s: f64) -> f64 {
+    let used = |(name, cpu): (&String, &f64)| (cpu - before.get(name).unwrap_or(&0.0)).max(0.0);
+    let alive = now.iter().map(used).fold(0.0, f64::max);
+    let ended = before.keys().filter(|name| !now.contains_key(*name)).count();
+    match ended {
+        0 => alive,
+        count => alive.max((all_s - now.iter().map(used).sum::<f64>()) / count as f64),
     }
 }
 
@@ -253,6 +264,18 @@ mod tests {
         cache.wait().unwrap();
         let killed = sampler.sample();
         assert!(killed.cache_cpu > 0.0, "{killed:?}");
+    }
+
+    #[test]
+    fn threads_that_began_or_ended_between_two_looks_are_as_busy_as_they_were() {
+        let times = |all: &[(&str, f64)]| all.iter().map(|(name, cpu)| ((*name).to_owned(), *cpu)).collect();
+        let near = |found: f64, wanted: f64| assert!((found - wanted).abs() < 1e-9, "{found} {wanted}");
+        let before = times(&[("main", 1.0), ("worker", 5.0)]);
+        near(busiest(&times(&[("main", 1.1), ("worker", 5.9)]), &before, 1.0), 0.9);
+        // The worker ended after 0.8 s.
+        near(busiest(&times(&[("main", 1.1)]), &before, 0.9), 0.8);
+        near(busiest(&times(&[("main", 1.1), ("worker", 5.2), ("new", 0.7)]), &before, 1.0), 0.7);
+        near(busiest(&before, &before, 0.0), 0.0);
     }
 
     #[test]

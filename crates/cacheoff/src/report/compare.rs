@@ -1,9 +1,9 @@
 //! Runs side by side: by workload, then by entry, the rounds of an entry as median and spread.
 
-use super::metric::{Better, Group, Metric};
+use super::metric::{Better, Metric};
 use super::summary::Summary;
 use crate::chart::{Unit, three_digits};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Stage};
 use crate::random::Stream;
 
 /// All runs of one workload.
@@ -56,7 +56,7 @@ pub fn compare(ledgers: &[Ledger]) -> Vec<Comparison<'_>> {
     comparisons
 }
 
-/// Runs at another peak or scale are another workload.
+/// Runs at another peak or scale are another workload, and so is the load of a sequence that has no cache.
 fn title(ledger: &Ledger) -> String {
     let facts = &ledger.run.workload;
     let mut title = facts.name.clone();
@@ -65,6 +65,9 @@ fn title(ledger: &Ledger) -> String {
     }
     if facts.scale > 0.0 && facts.scale != 1.0 {
         title.push_str(&format!(", scale {}", crate::chart::three_digits(facts.scale)));
+    }
+    if ledger.run.stage == Some(Stage::NoProxy) {
+        title.push_str(", without a cache");
     }
     title
 }
@@ -91,24 +94,24 @@ impl<'a> Comparison<'a> {
         if first.label == entry.label {
             return Some(text);
         }
-        if entry.runs.iter().chain(&first.runs).any(Summary::rate_is_referees) && metric.group == Group::Throughput {
-            return Some(format!("{text} (the referee's)"));
-        }
+        let bound = match (entry.is_least(metric), first.is_least(metric)) {
+            (true, true) => return Some("not known: both are least rates".to_owned()),
+            (true, false) => "≥ ",
+            (false, true) => "≤ ",
+            (false, false) => "",
+        };
         let interval = format!("{} to {}", three_digits(ratio.low), three_digits(ratio.high));
         Some(match (ratio.rounds, entry.differs(first, metric)) {
-            (..2, _) => format!("{text} (one round)"),
-            (_, true) => format!("{text} ({interval})"),
-            (_, false) => format!("none ({interval})"),
+            (..2, _) => format!("{bound}{text} (one round)"),
+            (_, true) => format!("{bound}{text} ({interval})"),
+            (_, false) => format!("{bound}{text} ({interval}), not distinguished"),
         })
     }
 
     /// The entries that are better than all that differ from them: the best one, and those whose difference to it lies
     /// within the interval. None where no two entries differ.
     pub fn leaders(&self, metric: &Metric) -> Vec<&str> {
-        let ranked = |entry: &&Rounds<'_>| {
-            let is_referees = metric.group == Group::Throughput && entry.runs.iter().any(Summary::rate_is_referees);
-            entry.counts() && !is_referees && entry.spread(metric).is_some()
-        };
+        let ranked = |entry: &&Rounds<'_>| entry.counts() && !entry.is_least(metric) && entry.spread(metric).is_some();
         let entries: Vec<&Rounds<'_>> = self.entries.iter().filter(ranked).collect();
         let median = |entry: &&&Rounds<'_>| entry.spread(metric).map_or(f64::NAN, |spread| spread.median);
         let best = match metric.better {
@@ -135,7 +138,7 @@ impl<'a> Rounds<'a> {
         let others = other.used();
         let pair = |run: &Summary<'_>| {
             let other = others.iter().find(|other| other.ledger.run.round == run.ledger.run.round)?;
-            Some((metric.of(run)?, metric.of(other)?))
+            Some((metric.shown(run)?, metric.shown(other)?))
         };
         self.used().into_iter().filter_map(pair).collect()
     }
@@ -149,7 +152,7 @@ impl<'a> Rounds<'a> {
 
     /// A metric over the rounds that are used.
     pub fn spread(&self, metric: &Metric) -> Option<Spread> {
-        Spread::of(self.used().into_iter().filter_map(|run| metric.of(run)))
+        Spread::of(self.used().into_iter().filter_map(|run| metric.shown(run)))
     }
 
     /// The round that stands for the entry in figures: the one with the median rate.
@@ -158,6 +161,23 @@ impl<'a> Rounds<'a> {
         let rate = |run: &Summary<'_>| run.per_second(run.phase.replies() as f64).unwrap_or(0.0);
         used.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
         used.get(used.len().checked_sub(1)? / 2).copied()
+    }
+
+    /// Whether a metric is a rate that the referee bounded: the least that the entry can do.
+    pub fn is_least(&self, metric: &Metric) -> bool {
+        matches!(metric.key, "rps" | "bps") && self.used().iter().any(|run| run.rate_is_referees())
+    }
+
+    /// Whether a metric does not count: noise of the machine spoils what depends on time, any other finding everything.
+    pub fn spoils(&self, metric: &Metric) -> bool {
+        let is_only_noisy = self.runs.iter().all(|run| run.is_only_noisy());
+        !self.counts() && (metric.is_spoilt_by_noise() || !is_only_noisy)
+    }
+
+    /// A number of this entry in words: its sign of a least rate, and the number of its unit.
+    pub fn text(&self, metric: &Metric, value: f64) -> String {
+        let sign = if self.is_least(metric) { "≥ " } else { "" };
+        format!("{sign}{}", metric.unit.text(value))
     }
 
     /// Whether any round counts.

@@ -3,10 +3,10 @@
 
 use super::compare::{Comparison, Rounds, compare};
 use super::metric::{Group, METRICS, Metric};
-use super::official::{cache_ages, is_sequence};
-use super::provenance::command;
-use super::sections::referees;
-use crate::chart::{grouped, three_digits};
+use super::official::{bench_remark, cache_ages, heading, is_sequence, scale_remark};
+use super::provenance::{list, store};
+use super::reading;
+use crate::chart::grouped;
 use crate::ledger::{Ledger, MissCause, Stage, Trouble};
 use larder_wire::date::{Stamp, format_date};
 use std::fmt::Write;
@@ -24,24 +24,11 @@ pub fn markdown(ledgers: &[Ledger]) -> String {
     };
     let day = format_date(Stamp(first.started_unix));
     let day = String::from_utf8_lossy(&day[5..16]).into_owned();
-    let machine = &first.machine;
-    let is_sequence = is_sequence(ledgers);
-    let what = if is_sequence { "Official sequence" } else { "Contest" };
-    let mut out = format!(
-        "# {what} of {day}\n\nMade by `{}`.\n\nMachine: {} cores of {}, {}{}; the referee had core {}.\n",
-        command(&first.command),
-        machine.cores,
-        machine.processor,
-        machine.kernel,
-        if machine.virtual_machine { ", virtual" } else { "" },
-        if machine.own_cores.is_empty() { "any" } else { &machine.own_cores },
-    );
-    products(ledgers, &mut out);
-    if is_sequence {
+    let mut out = format!("# {} of {day}\n\n{}", heading(ledgers), list(ledgers));
+    if is_sequence(ledgers) {
         out.push_str(&sequence(ledgers));
-    } else {
-        out.push_str(ROUNDS);
     }
+    out.push_str(&reading::markdown(ledgers));
     for comparison in &compare(ledgers) {
         table(comparison, &mut out);
         remarks(comparison, &mut out);
@@ -49,29 +36,20 @@ pub fn markdown(ledgers: &[Ledger]) -> String {
     out
 }
 
-const ROUNDS: &str = "\nFigures are medians of the rounds that count, with the interval in which 95 of 100 medians lie when the rounds are drawn anew. Each round \
-         has a seed of its own and began with another entry. \"None\" is a difference to the first entry that lies within the interval; \
-         a figure that does not count is struck out.\n";
-
 /// The words before the stages of a sequence, and the age of each cache.
 fn sequence(ledgers: &[Ledger]) -> String {
-    let mut out = "\nEach stage was played once, for each entry on one cache that was not restarted before its kill: no interval can be given. A figure \
-         that does not count is struck out.\n"
+    let mut out = "\nEach stage was played once, for each entry on one cache that was not restarted before its kill: no interval can be \
+         given.\n"
         .to_owned();
-    let of_load = ledgers.iter().filter(|ledger| ledger.run.stage == Some(Stage::Load));
-    if let Some(scale) = of_load.map(|ledger| ledger.run.workload.scale).find(|scale| *scale != 1.0) {
-        let _ = writeln!(
-            out,
-            "\n**Phases are {} of the standard.** The working set is as much smaller and think times are not: this shows how the \
-             caches behave in the sequence, and is no official result.",
-            three_digits(scale)
-        );
+    for remark in [scale_remark(ledgers), bench_remark(ledgers)].into_iter().flatten() {
+        let _ = writeln!(out, "\n{remark}");
     }
     let ages: Vec<String> = cache_ages(ledgers).into_iter().map(|(label, age)| format!("{label} {age}")).collect();
     if !ages.is_empty() {
         let _ = writeln!(
             out,
-            "\nAge of the caches, their budget divided by what misses store per second at peak: {}.",
+            "\nAge of the caches, their budget divided by what misses store per second at peak: {}. Differences of a few in a hundred \
+             are chance.",
             ages.join("; ")
         );
     }
@@ -87,18 +65,6 @@ fn notes(comparison: &Comparison<'_>, out: &mut String) {
     }
 }
 
-fn products(ledgers: &[Ledger], out: &mut String) {
-    let mut seen: Vec<(String, String)> = Vec::new();
-    for run in ledgers.iter().map(|ledger| &ledger.run).filter(|run| !run.target.product.is_empty()) {
-        let one = (run.label.clone(), run.target.product.clone());
-        if !seen.contains(&one) {
-            seen.push(one);
-        }
-    }
-    let list: Vec<String> = seen.iter().map(|(label, product)| format!("{label}: {product}")).collect();
-    let _ = writeln!(out, "\nEntries: {}. Their configuration is in `crates/cacheoff/entries/`.", list.join("; "));
-}
-
 fn table(comparison: &Comparison<'_>, out: &mut String) {
     let runs = || comparison.entries.iter().flat_map(|entry| &entry.runs);
     if runs().any(|run| run.ledger.run.stage == Some(Stage::TimeWait)) {
@@ -109,6 +75,7 @@ fn table(comparison: &Comparison<'_>, out: &mut String) {
     let _ = writeln!(out, "\n## {}, phase {}\n", comparison.workload, phase.unwrap_or_default());
     let labels: Vec<&str> = comparison.entries.iter().map(|entry| entry.label.as_str()).collect();
     let _ = writeln!(out, "| | {} |\n|---|{}", labels.join(" | "), "---|".repeat(labels.len()));
+    words(comparison, out);
     let shown = SHOWN.iter().flat_map(|group| METRICS.iter().filter(move |metric| metric.group == *group));
     for metric in shown {
         if comparison.entries.iter().all(|entry| entry.spread(metric).is_none()) {
@@ -117,9 +84,12 @@ fn table(comparison: &Comparison<'_>, out: &mut String) {
         let cells: Vec<String> = comparison.entries.iter().map(|entry| cell(entry, metric)).collect();
         let _ = writeln!(out, "| {} | {} |", name(metric), cells.join(" | "));
         if metric.key == "rps" && labels.len() > 1 {
-            let ratio = |entry| comparison.standing(entry, metric).unwrap_or_else(|| "–".to_owned());
+            // A ratio with a rate that does not count says nothing.
+            let counts = |entry: &&Rounds<'_>| entry.counts() && comparison.entries[0].counts();
+            let standing = |entry| comparison.standing(entry, metric);
+            let ratio = |entry| Some(entry).filter(counts).and_then(standing).unwrap_or_else(|| "–".to_owned());
             let cells: Vec<String> = comparison.entries.iter().map(ratio).collect();
-            let _ = writeln!(out, "| to the first | {} |", cells.join(" | "));
+            let _ = writeln!(out, "| relative to {} | {} |", labels[0], cells.join(" | "));
         }
     }
     let missing = |entry: &Rounds<'_>, cause: MissCause| {
@@ -127,7 +97,28 @@ fn table(comparison: &Comparison<'_>, out: &mut String) {
     };
     counted(comparison, "missing hits", MissCause::ALL, MissCause::as_str, missing, out);
     let errors = |entry: &Rounds<'_>, trouble| entry.typical().map_or(0, |run| run.phase.errors.of(trouble));
-    counted(comparison, "errors", Trouble::ALL, Trouble::as_str, errors, out);
+    let (remarks, wrong): (Vec<Trouble>, Vec<Trouble>) = Trouble::ALL.iter().partition(|trouble| trouble.is_remark());
+    counted(comparison, "errors", &wrong, Trouble::as_str, errors, out);
+    counted(comparison, "remarks", &remarks, Trouble::as_str, errors, out);
+}
+
+/// Rows that are words: the store, and the rounds that count.
+fn words(comparison: &Comparison<'_>, out: &mut String) {
+    let stores: Vec<String> = comparison
+        .entries
+        .iter()
+        .map(|entry| entry.runs.first().map_or_else(String::new, |run| store(run.ledger)))
+        .collect();
+    if stores.iter().any(|store| !store.is_empty()) {
+        let cells: Vec<&str> = stores.iter().map(|store| if store.is_empty() { "–" } else { store }).collect();
+        let _ = writeln!(out, "| store: where, budget | {} |", cells.join(" | "));
+    }
+    if comparison.entries.iter().any(|entry| entry.runs.len() > 1) {
+        let count = |entry: &Rounds<'_>| entry.runs.iter().filter(|run| run.counts()).count();
+        let cells: Vec<String> =
+            comparison.entries.iter().map(|entry| format!("{} of {}", count(entry), entry.runs.len())).collect();
+        let _ = writeln!(out, "| rounds that count | {} |", cells.join(" | "));
+    }
 }
 
 /// Names that stand under a heading elsewhere.
@@ -142,13 +133,9 @@ fn name(metric: &Metric) -> String {
 fn cell(entry: &Rounds<'_>, metric: &Metric) -> String {
     let Some(spread) = entry.spread(metric) else { return "–".to_owned() };
     let (median, low, high) =
-        (metric.unit.text(spread.median), metric.unit.text(spread.low), metric.unit.text(spread.high));
+        (entry.text(metric, spread.median), metric.unit.text(spread.low), metric.unit.text(spread.high));
     let text = if spread.rounds < 2 || low == high { median } else { format!("{median} ({low} to {high})") };
-    match (entry.counts(), referees(entry, metric).is_empty()) {
-        (false, _) => format!("~~{text}~~ {}", entry.worst()),
-        (true, true) => text,
-        (true, false) => format!("{text}, the referee's"),
-    }
+    if entry.spoils(metric) { format!("~~{text}~~ {}", entry.worst()) } else { text }
 }
 
 fn counted<T: Copy>(

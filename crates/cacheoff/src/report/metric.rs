@@ -3,6 +3,7 @@
 //! The tables on the terminal and on the page, CSV, Prometheus and thresholds all come from this list.
 
 use super::Summary;
+use super::verdict::own_share;
 use crate::chart::Unit;
 use crate::ledger::{Class, Histogram, Mode, Side};
 
@@ -34,10 +35,59 @@ impl Metric {
         (self.of)(summary).filter(|value| value.is_finite() && !is_probe && !is_of_caches)
     }
 
+    /// Its value as reports show it: a percentile that fewer than [`BEYOND_MIN`] replies lie beyond says nothing.
+    pub fn shown(&self, summary: &Summary<'_>) -> Option<f64> {
+        let is_carried = self.percentile().is_none_or(|part| is_carried(self.histogram(summary), part));
+        self.of(summary).filter(|_| is_carried)
+    }
+
+    /// The share of replies below it, if it is a percentile.
+    fn percentile(&self) -> Option<f64> {
+        let number = self.key.rsplit_once(".p").map(|(_, number)| number).or_else(|| self.key.strip_prefix('p'))?;
+        number.parse::<f64>().ok().map(|percent| percent / 100.0)
+    }
+
+    /// The times that a percentile is of.
+    fn histogram<'s>(&self, summary: &'s Summary<'_>) -> &'s Histogram {
+        match self.key.rsplit_once(".p").map_or("", |(of, _)| of) {
+            "hit" => response(summary, Class::Hit),
+            "collapsed" => response(summary, Class::Collapsed),
+            "miss" => response(summary, Class::Miss),
+            "service" => &summary.phase.service.all,
+            "first_byte" => &summary.phase.first_byte,
+            "lateness" => &summary.phase.lateness,
+            _ => response(summary, Class::All),
+        }
+    }
+
+    /// Whether noise of the machine can spoil it: times, rates and CPU, but no numbers of objects and no hit ratios.
+    pub fn is_spoilt_by_noise(&self) -> bool {
+        match self.group {
+            Group::Response | Group::Service | Group::Normalised => true,
+            // These tell of the noise itself.
+            Group::Trust => false,
+            // The gap between probes and the length of the stop are chosen.
+            Group::Downtime => matches!(self.key, "downtime.accept" | "downtime.miss" | "downtime.hit"),
+            _ => {
+                let is_of_time = matches!(self.unit, Unit::PerSecond | Unit::Micros | Unit::Bits | Unit::Cores);
+                is_of_time || matches!(self.key, "replies" | "duration" | "energy_j" | "energy_w")
+            }
+        }
+    }
+
     /// The metric of a key.
     pub fn named(key: &str) -> Option<&'static Self> {
         METRICS.iter().find(|metric| metric.key == key)
     }
+}
+
+/// Replies that must lie beyond a percentile for it to be shown.
+pub(super) const BEYOND_MIN: u64 = 10;
+
+/// Whether enough replies lie beyond a percentile.
+pub(super) fn is_carried(histogram: &Histogram, part: f64) -> bool {
+    // One part in a million for what binary fractions leave over.
+    histogram.count() as f64 * (1.0 - part) * 1.000_001 >= BEYOND_MIN as f64
 }
 
 /// Which direction of a metric is good.
@@ -132,9 +182,12 @@ metrics! {
     Throughput {
         "rps" "replies" PerSecond More "Replies per second of the reported phase." |s| s.per_second(s.phase.replies() as f64);
         "bps" "traffic" Bits More "Bits of replies per second, heads included." |s| s.per_second(s.phase.class(Class::All).bytes as f64 * 8.0);
-        "asked" "requests due" PerSecond Neither "Requests per second that the schedule asked for." |s| s.per_second(s.phase.due as f64).filter(|_| s.phase.due > 0);
+        "asked" "requests due" PerSecond Neither "Requests per second that the schedule asked for; none where robots ask as fast as they are answered." |s| s.per_second(s.phase.due as f64).filter(|_| s.phase.due > 0 && s.is_paced());
         "replies" "replies counted" Count Neither "Replies of the reported phase." |s| Some(s.phase.replies() as f64).filter(|_| s.phase.length_us > 0);
         "duration" "duration" Elapsed Neither "Length of the reported phase." |s| (s.phase.length_us > 0).then(|| s.seconds());
+        "robots" "robots" Count Neither "Clients of the reported phase, where their number stayed the same." |s| s.constant(|levels| levels.robots);
+        "body" "body, mean" Bytes Neither "Mean size of the bodies of all replies." |s| s.phase.class(Class::All).size.mean();
+        "objects" "URLs that repeat" Count Neither "Objects that are asked for again and again, without what pages embed, where their number stayed the same in the reported phase." |s| s.constant(|levels| levels.working_set);
     }
     Response {
         "mean" "mean" Micros Less "Mean of all replies." |s| response(s, Class::All).mean();
@@ -168,7 +221,8 @@ metrics! {
         "dhr" "document hit ratio" Share More "Replies to basic requests without an origin transaction of their own: from the store, or collapsed." |s| hits(s, |f| (f.hits, f.replies));
         "dhr.collapsed" "of those, collapsed" Share Neither "Replies to basic requests that waited for a fetch under way, as a share of all basic replies." |s| hits(s, |f| (f.collapsed, f.replies)).filter(|share| *share > 0.0);
         "dhr.offered" "offered" Share Neither "The share that a cache which never forgets would have answered of the same requests." |s| hits(s, |f| (f.offered, f.replies));
-        "dhr.ideal" "ideal, as planned" Share Neither "The document hit ratio that the plan computed before the run." |s| s.ledger.run.ideal.dhr;
+        "dhr.of_offered" "hits of those offered" Share More "Hits divided by the hits that a cache which never forgets would have had of the same requests." |s| hits(s, |f| (f.hits, f.offered));
+        "dhr.ideal" "ideal of the full-length workload" Share Neither "The document hit ratio of an ideal cache with the workload at full length, by the plan; the requests of a shorter run may offer more or less." |s| s.ledger.run.ideal.dhr;
         "bhr" "byte hit ratio" Share More "Bytes of hits among the bytes of replies to basic requests." |s| hits(s, |f| (f.hit_bytes, f.bytes));
         "bhr.offered" "offered bytes" Share Neither "Bytes that a cache that never forgets would have given." |s| hits(s, |f| (f.offered_bytes, f.bytes));
         "parts.hits" "hit ratio of parts" Share More "Hits among the replies to requests for parts." |s| {
@@ -180,14 +234,14 @@ metrics! {
     }
     Errors {
         "errors" "errors" Count Less "Requests without a right answer." |s| Some(s.phase.errors.total() as f64).filter(|_| s.phase.length_us > 0);
-        "errors.share" "share of requests" Share Less "Errors among errors and replies." |s| ratio(s.phase.errors.total(), s.phase.errors.total() + s.phase.replies());
+        "errors.share" "errors, share of requests" Share Less "Errors among errors and replies." |s| ratio(s.phase.errors.total(), s.phase.errors.total() + s.phase.replies());
         "remarks" "remarks" Count Less "Replies and fetches that break a rule without harm to the client, or cost the origin needless work." |s| Some(s.phase.errors.remarks() as f64).filter(|count| *count > 0.0);
         "lies" "wrong answers" Count Less "Answers that came and were not right." |s| Some(s.phase.errors.lies() as f64).filter(|_| s.phase.length_us > 0);
     }
     Cost {
-        "cpu_us" "CPU per reply" Micros Less "CPU time of all processes of the cache, user and kernel, per reply." |s| cpu_per_reply(s);
+        "cpu_us" "CPU per reply" Micros Less "CPU time of all processes of the cache, user and system, the kernel's network work in their context included, per reply." |s| cpu_per_reply(s);
         "cpu" "CPU, cores" Cores Less "Cores that the cache kept busy." |s| cache_load(s, |l| f64::from(l.cache_cpu));
-        "memory" "memory" Bytes Less "Largest memory of all processes of the cache, shared pages counted once." |s| cache_load(s, |l| l.cache_memory as f64);
+        "memory" "memory" Bytes Less "Largest memory of all processes of the cache, sampled once a second, shared pages counted once (PSS; RSS where the kernel does not tell it)." |s| cache_load(s, |l| l.cache_memory as f64);
         "processes" "processes" Count Neither "Most processes of the cache at a time." |s| cache_load(s, |l| l.cache_processes as f64).filter(|count| *count > 0.0);
         "threads" "threads" Count Neither "Most threads of all its processes at a time." |s| cache_load(s, |l| l.cache_threads as f64);
         "descriptors" "open files" Count Less "Most open files." |s| cache_load(s, |l| l.cache_descriptors as f64);
@@ -204,8 +258,12 @@ metrics! {
         "downtime.accept" "first connection" Micros Less "From the start command to the first connection." |s| Some(s.ledger.downtimes.first()?.first_accept_us? as f64);
         "downtime.miss" "first miss" Micros Less "From the start command to the first answered miss." |s| Some(s.ledger.downtimes.first()?.first_miss_us? as f64);
         "downtime.hit" "first hit" Micros Less "From the start command to the first hit on what was stored before." |s| Some(s.ledger.downtimes.first()?.first_hit_us? as f64);
-        "downtime.kept" "objects kept" Share More "Of the objects stored before the outage, those served afterwards." |s| { let d = s.ledger.downtimes.first()?; ratio(d.kept, d.probed) };
-        "downtime.late" "late objects kept" Share More "Of the objects asked for the first time in the last 5 seconds before the outage, those served from the store afterwards." |s| { let d = s.ledger.downtimes.first()?; ratio(d.late_kept, d.late_probed) };
+        "downtime.kept" "kept of the older objects" Share More "Of the objects stored before the load that ran until the outage, those served from the store afterwards." |s| { let d = s.ledger.downtimes.first()?; ratio(d.kept, d.probed) };
+        "downtime.asked" "older objects asked for" Count Neither "Objects of before the load that were asked for after the start, to tell how many were kept." |s| Some(s.ledger.downtimes.first()?.probed as f64);
+        "downtime.late" "kept of the last 5 s" Share More "Of the objects asked for the first time in the last 5 seconds before the outage, those served from the store afterwards." |s| { let d = s.ledger.downtimes.first()?; ratio(d.late_kept, d.late_probed) };
+        "downtime.late_asked" "objects of the last 5 s asked for" Count Neither "Objects of the last 5 seconds that were asked for after the start, to tell how many were kept." |s| Some(s.ledger.downtimes.first()?.late_probed as f64);
+        "downtime.exact" "first hit, exact to" Micros Neither "Gap between two probes." |s| { let d = s.ledger.downtimes.first()?; d.first_hit_us.map(|_| d.resolution_us as f64) };
+        "downtime.dark" "stopped for" Micros Neither "Time from the stop to the command that starts the cache again." |s| Some(s.ledger.downtimes.first()?.dark_us as f64).filter(|us| *us > 0.0);
         "downtime.wrong" "wrong bytes" Count Less "Answers after the start whose bytes were not those of the object." |s| Some(s.ledger.downtimes.first()?.wrong as f64);
     }
     Origin {
@@ -216,6 +274,7 @@ metrics! {
     }
     Trust {
         "lateness.p99" "lateness of the referee, 99 %" Micros Neither "From the intended to the real start of a request that had nothing to wait for." |s| quantile(&s.phase.lateness, 0.99);
+        "own_thread" "busiest thread of the referee, cores" Cores Neither "The part of a core that the busiest thread of the referee used, or all threads of each of its cores if that is more: the limit of a rate that nobody asked for." |s| s.load.map(|l| f64::from(own_share(s.ledger, &l)));
         "own_cpu" "CPU of the referee, cores" Cores Neither "Cores that the referee kept busy." |s| s.load.map(|l| f64::from(l.own_cpu));
         "steal" "stolen, cores" Cores Neither "Cores that the hypervisor gave to somebody else." |s| s.load.map(|l| f64::from(l.steal));
         "others" "other processes, cores" Cores Neither "Cores that other processes used." |s| s.load.map(|l| f64::from(l.others_cpu));

@@ -3,7 +3,7 @@
 
 use super::compare::compare;
 use super::markup::{Table, escaped, folded};
-use super::metric::Metric;
+use super::metric::{Metric, is_carried};
 use super::page::{footer, head, subtitle, words};
 use super::summary::Summary;
 use super::{figures, past, provenance, sections};
@@ -15,6 +15,8 @@ use std::fmt::Write;
 const LOADS: usize = 12;
 /// Above this share of what the generator can do, a rate is that of the generator.
 const CEILING_SHARE: f64 = 0.9;
+/// Sizes that are further apart than this share are not those of the same load.
+const SIZE_APART_MAX: f64 = 0.1;
 /// The phases that are compared with each other, and their meaning.
 const STATES: [(&str, &str); 3] =
     [("top1", "first plateau"), ("idle", "idle, at a tenth of the load"), ("top2", "second plateau")];
@@ -76,7 +78,18 @@ pub fn cache_ages(ledgers: &[Ledger]) -> Vec<(String, String)> {
 
 /// In hours, as the report of 2000, and as a time.
 fn age_text(seconds: f64) -> String {
-    format!("{} h ({})", three_digits(seconds / 3_600.0), Unit::Elapsed.text(seconds))
+    format!("{} h ({})", three_digits(seconds / 3_600.0), duration(seconds))
+}
+
+/// A time in words, which nobody takes for a clock.
+fn duration(seconds: f64) -> String {
+    let whole = seconds.round() as u64;
+    let (hours, minutes, rest) = (whole / 3_600, whole / 60 % 60, whole % 60);
+    match (hours, minutes) {
+        (0, 0) => format!("{rest} s"),
+        (0, _) => format!("{minutes} min {rest} s"),
+        _ => format!("{hours} h {minutes} min"),
+    }
 }
 
 fn age_s(entry: &Entry<'_>) -> Option<f64> {
@@ -89,10 +102,10 @@ fn age_s(entry: &Entry<'_>) -> Option<f64> {
 pub(super) fn page(ledgers: &[Ledger]) -> String {
     let sequence = Sequence::of(ledgers);
     let names: Vec<&str> = sequence.entries.iter().map(|entry| entry.label).collect();
-    let title = format!("Cache-off: {}", names.join(", "));
+    let title = format!("{}: {}", heading(ledgers), names.join(", "));
     let parts: [(&str, &str, String); 9] = [
-        ("executive", "Executive table", executive(&sequence)),
-        ("bench", "The bench", bench(&sequence)),
+        ("executive", "Executive table", executive(&sequence, ledgers)),
+        ("bench", "The bench", bench(&sequence, ledgers)),
         ("load", "Response against load", against_load(&sequence)),
         ("fill", "Fill", fill(&sequence)),
         ("times", "Hit and miss times", times(&sequence)),
@@ -125,7 +138,7 @@ pub(super) fn page(ledgers: &[Ledger]) -> String {
         "<h2 id=\"machine\">Machine and system</h2>{}<h2 id=\"words\">How to read this</h2>{}<h2 id=\"history\">Published \
          figures, 2000 to 2015</h2>{}</main>{}</body></html>",
         sections::machines(ledgers),
-        words(),
+        words(ledgers),
         folded("Show the tables", &past::section()),
         footer(ledgers)
     );
@@ -152,14 +165,16 @@ fn row(table: &mut Table, sequence: &Sequence<'_>, name: &str, of: impl Fn(&Entr
 /// A metric of a stage, struck out where the stage does not count.
 fn metric(entry: &Entry<'_>, stage: Stage, key: &str) -> String {
     let Some((metric, summary)) = Metric::named(key).zip(entry.stage(stage)) else { return "–".to_owned() };
-    match metric.of(summary) {
-        Some(value) if !summary.counts() => format!("<s class=\"out\">{}</s>", cell(Some(value), metric.unit)),
+    let is_out = !summary.counts() && (metric.is_spoilt_by_noise() || !summary.is_only_noisy());
+    match metric.shown(summary) {
+        Some(value) if is_out => format!("<s class=\"out\">{}</s>", cell(Some(value), metric.unit)),
         value => cell(value, metric.unit),
     }
 }
 
 /// The columns of the executive summary of 2000, and what it did not have.
-fn executive(sequence: &Sequence<'_>) -> String {
+fn executive(sequence: &Sequence<'_>, ledgers: &[Ledger]) -> String {
+    let scale_html = scale_remark(ledgers).map_or_else(String::new, |text| format!("<p>{}</p>", escaped(&text)));
     let mut table = by_entry(sequence);
     let fact = |of: &dyn Fn(&Ledger) -> String, entry: &Entry<'_>| {
         let text = started(entry).map(|ledger| escaped(&of(ledger))).filter(|text| !text.is_empty());
@@ -170,16 +185,14 @@ fn executive(sequence: &Sequence<'_>) -> String {
     };
     // Of all texts this is the longest, and would push the last columns out of the window.
     row(&mut table, sequence, "product", |entry| {
-        format!("<span class=\"narrow\">{}</span>", fact(&|ledger| ledger.run.target.product.clone(), entry))
+        format!("<span class=\"narrow\">{}</span>", fact(&|ledger| provenance::product(ledger).to_owned(), entry))
     });
     row(&mut table, sequence, "asked as", |entry| fact(&|ledger| ledger.run.target.mode.as_str().to_owned(), entry));
-    row(&mut table, sequence, "store", |entry| {
-        let store = |ledger: &Ledger| of_entry(|known| &known.store, ledger);
+    row(&mut table, sequence, "store: where, budget", |entry| {
         if started(entry).is_none() {
             return "–".to_owned();
         }
-        let size = entry.any().and_then(|summary| summary.ledger.run.cache_bytes);
-        format!("{} {}", fact(&store, entry), cell(size.map(|bytes| bytes as f64), Unit::Bytes))
+        format!("<span class=\"narrow\">{}</span>", fact(&provenance::store, entry))
     });
     row(&mut table, sequence, "tuning", |entry| fact(&|ledger| of_entry(|known| &known.tuning, ledger), entry));
     row(&mut table, sequence, "cores of the cache", |entry| {
@@ -210,7 +223,7 @@ fn executive(sequence: &Sequence<'_>) -> String {
                   cache that was not restarted; those after a kill are of the last stage. Each stage was played once: no interval \
                   can be given, and a difference of two entries is not shown to be more than chance; \
                   a contest of several rounds can show that. A figure that does not count is struck out, and the list below says why.</p>";
-    scale(sequence) + &table.html() + remark + &folded("What these rows count", &meanings()) + &findings(sequence)
+    scale_html + &table.html() + remark + &folded("What these rows count", &meanings()) + &findings(sequence)
 }
 
 /// A ledger of an entry that was started: that of one which was not knows nothing of it.
@@ -219,10 +232,11 @@ fn started<'a>(entry: &Entry<'a>) -> Option<&'a Ledger> {
 }
 
 /// Rows of the executive table from the load, and their metrics.
-const OF_LOAD: [(&str, &str); 20] = [
+const OF_LOAD: [(&str, &str); 22] = [
     ("replies per second", "rps"),
     ("replies counted", "replies"),
     ("in a phase of", "duration"),
+    ("body, mean", "body"),
     ("traffic", "bps"),
     ("response, mean", "mean"),
     ("response, mean of hits", "hit.mean"),
@@ -231,6 +245,7 @@ const OF_LOAD: [(&str, &str); 20] = [
     ("response, 99 %", "p99"),
     ("document hit ratio", "dhr"),
     ("offered", "dhr.offered"),
+    ("hits of those offered", "dhr.of_offered"),
     ("byte hit ratio", "bhr"),
     ("replies/s per 1,000 of price", "rps_per_price"),
     ("hits/s per 1,000 of price", "hits_per_price"),
@@ -238,7 +253,7 @@ const OF_LOAD: [(&str, &str); 20] = [
     ("CPU per reply", "cpu_us"),
     ("memory", "memory"),
     ("energy of the machine per 1,000 replies, J", "energy_j"),
-    ("errors", "errors.share"),
+    ("errors, share of requests", "errors.share"),
     ("wrong answers", "lies"),
 ];
 /// Rows of the executive table from the kill, and their metrics.
@@ -269,17 +284,69 @@ fn badge(summary: &Summary<'_>) -> String {
     format!("<span class=\"badge {class}\">{word}</span>")
 }
 
+/// The length of a sequence relative to the standard's, if it is another one.
+fn scale(ledgers: &[Ledger]) -> Option<f64> {
+    let of_load = ledgers.iter().filter(|ledger| ledger.run.stage == Some(Stage::Load));
+    of_load.map(|ledger| ledger.run.workload.scale).find(|scale| *scale != 1.0)
+}
+
+/// The heading of a report; the word official is that of the full length.
+pub(super) fn heading(ledgers: &[Ledger]) -> String {
+    match (is_sequence(ledgers), scale(ledgers)) {
+        (false, _) => "Contest".to_owned(),
+        (true, None) => "Official sequence".to_owned(),
+        (true, Some(scale)) => format!("Sequence at {} of the standard's length", three_digits(scale)),
+    }
+}
+
 /// A shortened sequence is no result, and says so first.
-fn scale(sequence: &Sequence<'_>) -> String {
-    let loads = sequence.entries.iter().filter_map(|entry| entry.stage(Stage::Load));
-    let mut scales = loads.map(|load| load.ledger.run.workload.scale).filter(|scale| *scale != 1.0);
-    scales.next().map_or_else(String::new, |scale| {
-        let scale = three_digits(scale);
+pub(super) fn scale_remark(ledgers: &[Ledger]) -> Option<String> {
+    scale(ledgers).map(|scale| {
         format!(
-            "<p><b>Phases are {scale} of the standard.</b> The working set is as much smaller and think times are not: this shows \
-             how the caches behave in the sequence, and is no official result.</p>"
+            "Phases are {} of the standard. The working set is as much smaller and think times are not: this shows how the caches behave \
+             in the sequence, and is no result of the standard.",
+            three_digits(scale)
         )
     })
+}
+
+/// The sizes of the calibration and of the load that it bounds, and the length of the load without a cache.
+pub(super) fn bench_remark(ledgers: &[Ledger]) -> Option<String> {
+    let of = |stage: Stage| ledgers.iter().find(|ledger| ledger.run.stage == Some(stage)).map(Summary::of);
+    let (ceiling, load, bare) = (of(Stage::Ceiling), of(Stage::Load), of(Stage::NoProxy));
+    let size = |summary: &Summary<'_>| {
+        let body = summary.phase.class(Class::All).size.mean().unwrap_or(0.0);
+        (summary.phase.levels.robots as f64, body)
+    };
+    let text = |(robots, body): (f64, f64)| {
+        format!("{} robots, bodies of {} on average", grouped(robots), Unit::Bytes.text(body))
+    };
+    let mut parts = Vec::new();
+    if let Some((ceiling, load)) =
+        ceiling.as_ref().zip(load.as_ref()).map(|(ceiling, load)| (size(ceiling), size(load)))
+    {
+        let is_alike = |one: f64, other: f64| (one - other).abs() <= SIZE_APART_MAX * one.max(other);
+        parts.push(match is_alike(ceiling.0, load.0) && is_alike(ceiling.1, load.1) {
+            true => format!("The calibration ({}) has the size of the load.", text(ceiling)),
+            false => format!(
+                "The calibration ({}) is of another size than the load ({}): it says roughly how fast the generator can ask, and bounds no \
+                 rate of another size.",
+                text(ceiling),
+                text(load)
+            ),
+        });
+    }
+    if let Some((bare, load)) = bare.as_ref().zip(load.as_ref()) {
+        let scales = (bare.ledger.run.workload.scale, load.ledger.run.workload.scale);
+        parts.push(match scales.0 == scales.1 {
+            true => "The load without a cache has the length of the load with one.".to_owned(),
+            false => format!(
+                "The load without a cache was played at {} of the length of the load with one: there is no store whose state would build up.",
+                three_digits(scales.0 / scales.1)
+            ),
+        });
+    }
+    (!parts.is_empty()).then(|| parts.join(" "))
 }
 
 /// Whether the figures of an entry count, in a word.
@@ -329,13 +396,13 @@ fn stage_name(stage: Stage) -> &'static str {
 }
 
 /// The bench without a cache: the bounds within which the figures above mean something.
-fn bench(sequence: &Sequence<'_>) -> String {
+fn bench(sequence: &Sequence<'_>, ledgers: &[Ledger]) -> String {
     let mut table = Table::plain(&["the bench alone", ""]);
     let mut add = |name: &str, value: String| table.row(&[escaped(name), value]);
     if let Some(ceiling) = &sequence.ceiling {
         let cpu = ceiling.load.map(|load| f64::from(load.own_cpu));
         add(
-            "verified replies per second, one thread, against a fixed responder",
+            "verified replies per second, one thread, against the built-in server",
             cell(ceiling_rate(sequence), Unit::PerSecond),
         );
         add("CPU of it for them, in cores", cell(cpu, Unit::Cores));
@@ -358,8 +425,8 @@ fn bench(sequence: &Sequence<'_>) -> String {
     let limit = three_digits(CEILING_SHARE);
     table.html()
         + &format!(
-            "<p class=\"sub\">A rate above {limit} of what the generator itself can do is the generator's and no result of a cache. \
-             The load without a cache is played at a quarter of the length: there is no store whose state would build up.</p>"
+            "<p class=\"sub\">A rate above {limit} of what the generator itself can do is the generator's and no result of a cache. {}</p>",
+            escaped(&bench_remark(ledgers).unwrap_or_default())
         )
 }
 
@@ -462,7 +529,10 @@ fn times(sequence: &Sequence<'_>) -> String {
             if figures.replies == 0 {
                 continue;
             }
-            let part = |part: f64| cell(figures.response.quantile(part).map(|us| us as f64), Unit::Micros);
+            let part = |part: f64| {
+                let carried = part == 1.0 || is_carried(&figures.response, part);
+                cell(figures.response.quantile(part).filter(|_| carried).map(|us| us as f64), Unit::Micros)
+            };
             let mut cells = vec![format!("{}, {word}", escaped(entry.label)), grouped(figures.replies as f64)];
             cells.push(cell(figures.response.mean(), Unit::Micros));
             cells.extend([0.5, 0.9, 0.99, 0.999, 1.0].map(part));

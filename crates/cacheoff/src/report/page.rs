@@ -3,7 +3,7 @@
 use super::compare::{Comparison, Rounds, compare};
 use super::markup::{Table, escaped, folded};
 use super::metric::{METRICS, Metric};
-use super::{past, provenance, sections};
+use super::{past, provenance, reading, sections};
 use crate::chart::{self, Unit};
 use crate::ledger::{Ledger, MissCause, Mode, Trouble};
 use std::fmt::Write;
@@ -28,7 +28,7 @@ pub fn page(ledgers: &[Ledger]) -> String {
         sections::workload(&mut out, comparison, &format!("w{place}"));
     }
     let _ = write!(out, "<h2 id=\"machine\">Machine and system</h2>{}", sections::machines(ledgers));
-    let _ = write!(out, "<h2 id=\"words\">How to read this</h2>{}", words());
+    let _ = write!(out, "<h2 id=\"words\">How to read this</h2>{}", words(ledgers));
     let _ = write!(
         out,
         "<h2 id=\"history\">Published figures, 2000 to 2015</h2>{}",
@@ -103,14 +103,14 @@ fn glance(comparisons: &[Comparison<'_>]) -> String {
 
 /// A figure of an entry; one that does not count is struck out, and says why not in a word.
 fn glance_cell(entry: &Rounds<'_>, metric: &Metric, leaders: &[&str]) -> String {
-    let text = entry.spread(metric).map_or("–".to_owned(), |spread| metric.unit.text(spread.median));
-    match (entry.counts(), leaders.contains(&entry.label.as_str())) {
+    let text = entry.spread(metric).map_or("–".to_owned(), |spread| entry.text(metric, spread.median));
+    match (!entry.spoils(metric), leaders.contains(&entry.label.as_str())) {
         (false, _) => {
             let word = entry.worst();
             format!("<s class=\"out\">{text}</s><small><span class=\"badge {word}\">{word}</span></small>")
         }
-        (true, true) => format!("<b>{text}</b>{}", sections::referees(entry, metric)),
-        (true, false) => text + sections::referees(entry, metric),
+        (true, true) => format!("<b>{text}</b>"),
+        (true, false) => text,
     }
 }
 
@@ -138,7 +138,7 @@ pub(super) fn subtitle(ledgers: &[Ledger]) -> String {
         1 => "one run".to_owned(),
         count => format!("{count} runs"),
     };
-    let when = first.map_or(String::new(), |at| format!(", begun {}", sections::date(at)));
+    let when = first.map_or(String::new(), |at| format!(", begun {}", provenance::date(at)));
     format!("{runs} of {} together{when}", Unit::Elapsed.text(seconds as f64))
 }
 
@@ -154,7 +154,7 @@ fn contents(comparisons: &[Comparison<'_>]) -> String {
 }
 
 /// Method and glossary, from the same lists that the tables are made of.
-pub(super) fn words() -> String {
+pub(super) fn words(ledgers: &[Ledger]) -> String {
     let mut metrics = Table::plain(&["figure", "key", "meaning"]);
     for metric in METRICS {
         let key = format!("<code>{}</code>", metric.key);
@@ -172,17 +172,11 @@ pub(super) fn words() -> String {
     }
     let left = |html: String| html.replace("<table>", "<table class=\"text\">");
     format!(
-        "<p>Response times count from the moment a request was due by the schedule, so that a request which had to wait for a \
-         connection or for a slow reply before it is not flattered; service times count from the first byte sent. A hit is \
-         what no transaction of an origin answered, by the origins' own journal and by an echo that they sign, not by what the \
-         cache says of itself; a reply that waited for the fetch of another request is collapsed, and counted as a hit of the \
-         hit ratio with times of its own. Every reply is checked: status, length, bytes, fields, age. Percentiles are exact to one part in 1,024 and never understated. Of several rounds the median is \
-         shown, and below it the interval in which 95 of 100 medians lie when the rounds are drawn anew (bootstrap). Entries \
-         are compared round by round, with the same seed; a difference whose interval holds zero is called none, and so is one \
-         of a single round. Bold marks the entries that lead: the best one, and those that do not differ from it. A run is \
-         invalid if more than 0.15 cores were taken by others, if the referee was its limit or late, or if cache and referee \
-         shared a core; a contest repeats it twice before it stands as invalid. A rate above 0.9 of what the referee could ask \
-         for in that run is the referee's, and ranks nobody.</p>{}{}{}",
+        "{}<p><b>Validity.</b> A run is invalid if more than 0.15 cores were taken by others, if the referee was its limit or late, or \
+         if cache and referee shared a core; a contest repeats it twice before it stands as invalid. Bold marks the entries that lead: \
+         the best one, and those that are not distinguished from it. A reply that waited for the fetch of another request is \
+         collapsed: a hit of the hit ratio, with times of its own. Every reply is checked: status, length, bytes, fields, age.</p>{}{}{}",
+        reading::html(ledgers),
         folded("Figures", &left(metrics.html())),
         folded("Errors", &left(errors.html())),
         folded("Causes of missing hits", &left(causes.html()))

@@ -1,11 +1,12 @@
 //! The parts of the page.
 
 use super::compare::{Comparison, Rounds};
+use super::figures;
 use super::markup::{Table, escaped, folded, verbatim};
-use super::metric::{Group, METRICS, Metric};
+use super::metric::{Group, METRICS, Metric, is_carried};
+use super::provenance::{self, date};
 use super::summary::Summary;
-use super::verdict::Finding;
-use super::{figures, provenance};
+use super::verdict::{Finding, is_paced};
 use crate::chart::{Unit, grouped};
 use crate::ledger::{Class, Entry, Interval, Ledger, MissCause, Trouble};
 use std::fmt::Write;
@@ -17,7 +18,7 @@ const BARS: [&str; 8] = ["downtime.miss", "downtime.hit", "rps", "mean", "p99", 
 /// Metrics that head the page of a single run.
 const TILES: [&str; 8] = ["rps", "mean", "p50", "p99", "max", "dhr", "errors", "cpu_us"];
 /// Metrics of the executive table; the whole list stands folded below it.
-const EXECUTIVE: [&str; 33] = [
+const EXECUTIVE: [&str; 42] = [
     "downtime.accept",
     "rps",
     "bps",
@@ -32,6 +33,7 @@ const EXECUTIVE: [&str; 33] = [
     "dhr",
     "dhr.collapsed",
     "dhr.offered",
+    "dhr.of_offered",
     "bhr",
     "urls",
     "recurrence",
@@ -48,9 +50,17 @@ const EXECUTIVE: [&str; 33] = [
     "downtime.miss",
     "downtime.hit",
     "downtime.kept",
+    "downtime.asked",
     "downtime.late",
+    "downtime.late_asked",
+    "downtime.exact",
+    "downtime.dark",
     "downtime.wrong",
     "duration",
+    "robots",
+    "body",
+    "objects",
+    "own_thread",
 ];
 /// Words longer than this are broken into lines, so that they do not widen a column of numbers.
 const NARROW_MAX: usize = 22;
@@ -135,8 +145,8 @@ fn tiles(out: &mut String, entry: &Rounds<'_>) {
             } else {
                 metric.name.to_owned()
             };
-            let text = metric.unit.text(spread.median);
-            let text = if entry.counts() { text } else { format!("<s class=\"out\">{text}</s>") };
+            let text = entry.text(metric, spread.median);
+            let text = if entry.spoils(metric) { format!("<s class=\"out\">{text}</s>") } else { text };
             let _ = write!(out, "<div class=\"tile\"><b>{text}</b><span>{}</span></div>", escaped(&name));
         }
     }
@@ -244,10 +254,9 @@ fn row(table: &mut Table, comparison: &Comparison<'_>, metric: &Metric) {
             cells.push("–".to_owned());
             continue;
         };
-        let text = metric.unit.text(spread.median);
+        let text = entry.text(metric, spread.median);
         let text = if leaders.contains(&entry.label.as_str()) { format!("<b>{text}</b>") } else { text };
-        let text = if entry.counts() { text } else { format!("<span class=\"out\">{text}</span>") };
-        let text = text + referees(entry, metric);
+        let text = if entry.spoils(metric) { format!("<s class=\"out\">{text}</s>") } else { text };
         // Ends that look the same say nothing.
         let has_width = metric.unit.text(spread.low) != metric.unit.text(spread.high);
         cells.push(match spread.rounds > 1 && has_width {
@@ -259,16 +268,17 @@ fn row(table: &mut Table, comparison: &Comparison<'_>, metric: &Metric) {
     }
     table.row(&cells);
     if metric.key == "rps" && comparison.entries.len() > 1 {
-        let mut cells = vec!["to the first entry".to_owned()];
+        let mut cells = vec![format!("relative to {}", escaped(&comparison.entries[0].label))];
         // A ratio with a rate that does not count says nothing.
         let counts = |entry: &&Rounds<'_>| entry.counts() && comparison.entries[0].counts();
         let standing = |entry| comparison.standing(entry, metric);
         let ratio = |entry| match Some(entry).filter(counts).and_then(standing) {
             None => "–".to_owned(),
             // The interval stands below, as those of other rows.
-            Some(text) => match text.strip_suffix(')').and_then(|text| text.split_once(" (")) {
-                Some((ratio, interval)) => format!("{ratio}<small>{interval}</small>"),
-                None => text,
+            Some(text) => match text.split_once(" (") {
+                Some((ratio, rest)) => format!("{ratio}<small>{}</small>", rest.replacen(')', "", 1)),
+                None if text.len() <= NARROW_MAX => text,
+                None => format!("<span class=\"narrow\">{text}</span>"),
             },
         };
         cells.extend(comparison.entries.iter().map(ratio));
@@ -287,19 +297,10 @@ fn range(unit: Unit, low: f64, high: f64) -> String {
 
 /// The entries that lead, in bold. A rate that was asked for is no merit.
 pub(super) fn leaders<'c>(comparison: &'c Comparison<'_>, metric: &Metric) -> Vec<&'c str> {
-    let paced = comparison.entries.iter().filter_map(Rounds::typical).any(|run| run.phase.due > 0);
+    let paced = comparison.entries.iter().filter_map(Rounds::typical).any(|run| run.is_paced());
     match paced && metric.group == Group::Throughput {
         true => Vec::new(),
         false => comparison.leaders(metric),
-    }
-}
-
-/// A mark for a rate that is the referee's.
-pub(super) fn referees(entry: &Rounds<'_>, metric: &Metric) -> &'static str {
-    let is_rate = matches!(metric.key, "rps" | "bps");
-    match is_rate && entry.used().iter().any(|run| run.rate_is_referees()) {
-        true => "<small>the referee's</small>",
-        false => "",
     }
 }
 
@@ -319,10 +320,10 @@ fn facts(table: &mut Table, comparison: &Comparison<'_>) {
         format!("<span class=\"narrow\">{}</span>", words.join(" "))
     };
     let rows: [(&str, Fact); 7] = [
-        ("product", |ledger| ledger.run.target.product.clone()),
+        ("product", |ledger| provenance::product(ledger).to_owned()),
         ("asked as", |ledger| ledger.run.target.mode.as_str().to_owned()),
         ("tuning", |ledger| entry_of(ledger).map_or(String::new(), |entry| entry.tuning.clone())),
-        ("store", |ledger| entry_of(ledger).map_or(String::new(), |entry| entry.store.clone())),
+        ("store: where, budget", provenance::store),
         ("cores", |ledger| entry_of(ledger).map_or(String::new(), |entry| entry.cores.clone())),
         ("price", |ledger| {
             ledger.run.price.as_ref().map_or(String::new(), |p| format!("{} {}", grouped(p.amount), p.currency))
@@ -436,7 +437,7 @@ fn rounds(entry: &Rounds<'_>) -> String {
     for run in &entry.runs {
         let mut cells = vec![run.ledger.run.round.to_string()];
         cells.extend(
-            metrics.iter().map(|metric| metric.of(run).map_or("–".to_owned(), |value| metric.unit.text(value))),
+            metrics.iter().map(|metric| metric.shown(run).map_or("–".to_owned(), |value| metric.unit.text(value))),
         );
         cells.push(if run.counts() { "yes" } else { "no" }.to_owned());
         table.row(&cells);
@@ -461,7 +462,11 @@ fn classes(run: &Summary<'_>) -> String {
     ]);
     let all = run.phase.replies().max(1) as f64;
     for (class, figures) in &run.phase.classes {
-        let time = |part| figures.response.quantile(part).map_or("–".to_owned(), |us| Unit::Micros.text(us as f64));
+        let time = |part| {
+            let carried =
+                figures.response.quantile(part).filter(|_| part == 1.0 || is_carried(&figures.response, part));
+            carried.map_or("–".to_owned(), |us| Unit::Micros.text(us as f64))
+        };
         let mean = |value: Option<f64>, unit: Unit| value.map_or("–".to_owned(), |value| unit.text(value));
         let name = figures::class_name(run.ledger, *class);
         let name = if matches!(class, Class::Status(_)) { format!("status {name}") } else { name };
@@ -495,7 +500,7 @@ fn phases(ledger: &Ledger) -> String {
             escaped(&name),
             Unit::Elapsed.text(start.at_us as f64 / 1e6),
             Unit::Elapsed.text(seconds),
-            if phase.due > 0 { grouped(phase.due as f64 / seconds) } else { "–".to_owned() },
+            if is_paced(ledger, &phase) { grouped(phase.due as f64 / seconds) } else { "–".to_owned() },
             grouped(phase.replies() as f64 / seconds),
             phase.class(Class::All).response.mean().map_or("–".to_owned(), |us| Unit::Micros.text(us)),
             Unit::Share.text(basic.hits as f64 / basic.replies as f64),
@@ -656,19 +661,4 @@ fn machine(ledger: &Ledger) -> String {
     }
     let left = |html: String| html.replace("<table>", "<table class=\"text\">");
     left(table.html()) + &folded("Settings of the system and of both sides", &left(tuning.html()))
-}
-
-/// Seconds since 1970 as a date and time in UTC.
-pub fn date(unix: u64) -> String {
-    let (days, rest) = ((unix / 86_400) as i64, unix % 86_400);
-    // Days to a civil date: eras of 400 years that begin on 1 March.
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", rest / 3_600, rest % 3_600 / 60)
 }

@@ -1,7 +1,7 @@
 //! One run in the figures of its reported phase.
 
-use super::verdict::{Finding, Weight, findings, rate_is_referees};
-use crate::ledger::{Class, Interval, Ledger, Load};
+use super::verdict::{Finding, Weight, findings, is_paced, rate_is_referees};
+use crate::ledger::{Class, Interval, Ledger, Levels, Load};
 
 /// A run with its reported phase added up.
 #[derive(Debug)]
@@ -48,7 +48,27 @@ impl<'a> Summary<'a> {
 
     /// Whether its rate says how fast the referee can ask.
     pub fn rate_is_referees(&self) -> bool {
-        rate_is_referees(&self.phase, self.load.as_ref())
+        rate_is_referees(self.ledger, &self.phase, self.load.as_ref())
+    }
+
+    /// Whether robots had a rate to keep, instead of asking as fast as they were answered.
+    pub fn is_paced(&self) -> bool {
+        is_paced(self.ledger, &self.phase)
+    }
+
+    /// A level that was the same in every interval of the reported phase, and not zero. An interval at whose end robots had gone
+    /// already is the last of a run, and says nothing of them.
+    pub fn constant(&self, of: fn(&Levels) -> u64) -> Option<f64> {
+        let of_phase = self.ledger.intervals.iter().filter(|interval| interval.phase == self.phase.phase);
+        let mut levels = of_phase.map(|interval| &interval.levels).filter(|levels| levels.robots > 0).map(of);
+        let first = levels.next().filter(|level| *level > 0)?;
+        levels.all(|level| level == first).then_some(first as f64)
+    }
+
+    /// Whether noise of the machine alone is held against it: figures that do not depend on time stand.
+    pub fn is_only_noisy(&self) -> bool {
+        let mut spoiling = self.findings.iter().filter(|finding| finding.weight.spoils()).peekable();
+        spoiling.peek().is_some() && spoiling.all(|finding| finding.noise)
     }
 
     /// Why another play may be valid where this one is not; nothing if this one is, or if the cache is at fault.

@@ -10,7 +10,7 @@ use std::fmt::Write;
 const SHOWN: [Group; 7] =
     [Group::Downtime, Group::Throughput, Group::Response, Group::Hits, Group::Errors, Group::Cost, Group::Normalised];
 const COLUMN: usize = 15;
-const NAMES: usize = 30;
+const NAMES: usize = 36;
 
 /// The report as plain text.
 pub fn text(ledgers: &[Ledger]) -> String {
@@ -38,7 +38,11 @@ fn one(comparison: &Comparison<'_>) -> String {
 }
 
 fn cut(label: &str) -> String {
-    label.chars().take(COLUMN - 1).collect()
+    cut_to(label, COLUMN - 1)
+}
+
+fn cut_to(text: &str, length: usize) -> String {
+    text.chars().take(length).collect()
 }
 
 fn table(out: &mut String, comparison: &Comparison<'_>, group: Group) {
@@ -51,18 +55,20 @@ fn table(out: &mut String, comparison: &Comparison<'_>, group: Group) {
     let _ = writeln!(out, "{}", group.as_str());
     for metric in shown {
         row(out, metric.name, comparison, |entry| {
-            entry.spread(metric).map_or("–".to_owned(), |spread| metric.unit.text(spread.median))
+            entry.spread(metric).map_or("–".to_owned(), |spread| entry.text(metric, spread.median))
         });
         if metric.key == "rps" && comparison.entries.len() > 1 {
-            let ratio = |entry: &Rounds<'_>| match comparison.ratio(entry, metric) {
-                Some(_)
-                    if entry.label != comparison.entries[0].label && !entry.differs(&comparison.entries[0], metric) =>
-                {
-                    "none".to_owned()
+            // A column is too narrow for the interval: a question mark says that the two are not distinguished.
+            let first = &comparison.entries[0];
+            let ratio = |entry: &Rounds<'_>| {
+                let is_open = entry.label != first.label && !entry.differs(first, metric);
+                let both_least = entry.label != first.label && entry.is_least(metric) && first.is_least(metric);
+                match comparison.ratio(entry, metric).filter(|_| !both_least) {
+                    None => "–".to_owned(),
+                    Some(ratio) => format!("{}{}", Unit::Ratio.text(ratio.median), if is_open { " ?" } else { "" }),
                 }
-                ratio => ratio.map_or(String::new(), |ratio| Unit::Ratio.text(ratio.median)),
             };
-            row(out, "to the first", comparison, ratio);
+            row(out, &cut_to(&format!("relative to {}", first.label), NAMES - 3), comparison, ratio);
         }
     }
 }

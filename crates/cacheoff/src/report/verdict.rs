@@ -36,6 +36,8 @@ pub struct Finding {
     pub text: String,
     /// Whether another play may be without it: the machine was at fault for a moment.
     pub passes: bool,
+    /// Whether it is noise of the machine, which changes times, rates and CPU and nothing else.
+    pub noise: bool,
 }
 
 /// How much a finding weighs.
@@ -85,12 +87,12 @@ pub(super) fn findings(ledger: &Ledger, phase: &Interval, load: Option<&Load>) -
 }
 
 fn add(all: &mut Vec<Finding>, weight: Weight, text: String) {
-    all.push(Finding { weight, text, passes: false });
+    all.push(Finding { weight, text, passes: false, noise: false });
 }
 
 /// A reason against this play that the next one may not have.
 fn add_passing(all: &mut Vec<Finding>, text: String) {
-    all.push(Finding { weight: Weight::Invalid, text, passes: true });
+    all.push(Finding { weight: Weight::Invalid, text, passes: true, noise: false });
 }
 
 fn ending(ledger: &Ledger, phase: &Interval, all: &mut Vec<Finding>) {
@@ -125,22 +127,23 @@ fn referee(ledger: &Ledger, phase: &Interval, load: Option<&Load>, all: &mut Vec
     if own > 0 {
         add(all, Weight::Invalid, format!("the referee ran out of descriptors or ports {own} times"));
     }
-    let Some(load) = load else { return };
-    let share = Unit::Share.text(f64::from(load.own_thread_cpu));
+    let Some(load) = load.filter(|_| !is_calibration(ledger)) else { return };
+    let own = own_share(ledger, load);
+    let share = Unit::Share.text(f64::from(own));
     let cores = cache_cores(ledger);
     let is_cache_full = load.cache_cpu >= CACHE_CPU_LIMIT * cores;
-    if load.own_thread_cpu > CEILING_SHARE_MAX && is_cache_full {
+    if own > CEILING_SHARE_MAX && is_cache_full {
         let text = format!(
             "referee and cache were both at their limit: the referee's busiest thread used {share} of a core, the cache {:.2} of its {cores:.0}. \
              The rate is one that both reach, the least that the cache can do; times are those of both. Hit ratios, wrong answers and CPU per reply are the cache's own",
             load.cache_cpu
         );
         add(all, Weight::Remark, text);
-    } else if load.own_thread_cpu > OWN_THREAD_CPU_MAX {
+    } else if own > OWN_THREAD_CPU_MAX {
         add_passing(all, format!("the referee was the limit: its busiest thread used {share} of a core"));
-    } else if rate_is_referees(phase, Some(load)) {
+    } else if rate_is_referees(ledger, phase, Some(load)) {
         let rate = phase.replies() as f64 * 1e6 / phase.length_us.max(1) as f64;
-        let (rate, ceiling) = (Unit::PerSecond.text(rate), Unit::PerSecond.text(rate / f64::from(load.own_thread_cpu)));
+        let (rate, ceiling) = (Unit::PerSecond.text(rate), Unit::PerSecond.text(rate / f64::from(own)));
         let text = format!(
             "the rate is the referee's, not the cache's: {rate} is {share} of the {ceiling} that it could ask for"
         );
@@ -153,8 +156,8 @@ fn rate(ledger: &Ledger, phase: &Interval, all: &mut Vec<Finding>) {
     if phase.due == 0 {
         return;
     }
-    // Robots without a rate of their own ask as fast as they are answered: what their pages embed is due at no time.
-    let is_paced = ledger.run.phases.get(usize::from(phase.phase)).is_none_or(|plan| plan.rate_end.is_some());
+    // Objects that are embedded in pages of robots without a rate are due at no time.
+    let is_paced = is_paced(ledger, phase);
     // Ledgers of before do not say what robots wanted.
     let (wanted, what) = match phase.issued {
         issued if is_paced && issued > 0 => (issued as f64, "that robots wanted to send"),
@@ -208,10 +211,31 @@ fn cache_cores(ledger: &Ledger) -> f32 {
     entry.map_or(1, |entry| entry.cores.split(',').filter(|core| !core.is_empty()).count().max(1)) as f32
 }
 
-/// Whether a rate says how fast the referee can ask: nobody asked for this rate, and its busiest thread had hardly a
-/// moment left.
-pub(super) fn rate_is_referees(phase: &Interval, load: Option<&Load>) -> bool {
-    phase.due == 0 && load.is_some_and(|load| load.own_thread_cpu > CEILING_SHARE_MAX)
+/// Whether the referee was measured and no cache: a full referee is the aim of it.
+fn is_calibration(ledger: &Ledger) -> bool {
+    ledger.run.stage == Some(Stage::Ceiling)
+}
+
+/// Whether robots have a rate to keep. Others ask as fast as they are answered: each of their requests is due when it is sent.
+pub(super) fn is_paced(ledger: &Ledger, phase: &Interval) -> bool {
+    phase.due > 0
+        && !is_calibration(ledger)
+        && ledger.run.phases.get(usize::from(phase.phase)).is_none_or(|plan| plan.rate_end.is_some())
+}
+
+/// The part of a core that the busiest thread of the referee used; where all threads together used more of each of its cores,
+/// that part, for then it had as little left.
+pub(super) fn own_share(ledger: &Ledger, load: &Load) -> f32 {
+    let cores = ledger.run.machine.own_cores.split(',').filter(|core| !core.is_empty()).count();
+    let of_each = if cores > 0 { load.own_cpu / cores as f32 } else { 0.0 };
+    load.own_thread_cpu.max(of_each)
+}
+
+/// Whether a rate says how fast the referee can ask: nobody asked for this rate, and the referee had hardly a moment left.
+pub(super) fn rate_is_referees(ledger: &Ledger, phase: &Interval, load: Option<&Load>) -> bool {
+    !is_calibration(ledger)
+        && !is_paced(ledger, phase)
+        && load.is_some_and(|load| own_share(ledger, load) > CEILING_SHARE_MAX)
 }
 
 /// Cache and referee on the same core measure each other.
@@ -279,12 +303,10 @@ fn noise(ledger: &Ledger, load: Option<&Load>, all: &mut Vec<Finding>) {
         let cores = |cores: f32| Unit::Cores.text(f64::from(cores));
         let (all_cores, limit) = (cores(others + load.steal), cores(NOISE_CORES_MAX));
         let (others, steal) = (cores(others), cores(load.steal));
-        add_passing(
-            all,
-            format!(
-                "noisy: {all_cores} cores were taken, {others} by other processes and {steal} by the hypervisor; {limit} are allowed"
-            ),
+        let text = format!(
+            "noisy: {all_cores} cores were taken, {others} by other processes and {steal} by the hypervisor; {limit} are allowed"
         );
+        all.push(Finding { weight: Weight::Invalid, text, passes: true, noise: true });
     } else if !is_seen && load.others_cpu > NOISE_CORES_MAX {
         let text = "the processes of the cache were not seen, so that the noise of the machine is not known";
         add(all, Weight::Remark, text.to_owned());

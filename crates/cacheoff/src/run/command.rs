@@ -333,7 +333,7 @@ pub fn heat(heat: &Heat<'_>, peak: Option<f64>, scale: f64, seed: u64, cores: &[
     let facts = workload_facts(discipline, &scaled, peak, scale);
     let mut head = head(facts, &scaled.workload, &wanted, &settings, &phases, heat.target.clone());
     (head.label, head.round, head.repeats) = (heat.label.to_owned(), heat.round, heat.repeats.clone());
-    (head.price, head.watts) = (heat.price.clone(), heat.watts);
+    (head.price, head.watts, head.cache_bytes) = (heat.price.clone(), heat.watts, heat.cache_bytes);
     head.machine = machine(&cores.iter().map(usize::to_string).collect::<Vec<_>>().join(","));
     let watched = heat.pid.map_or(Watched::Port(heat.address.port()), Watched::Tree);
     let (ledger, cores, stop) = (Some(heat.ledger.clone()), cores.to_vec(), stop::flag());

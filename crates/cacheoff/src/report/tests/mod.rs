@@ -201,8 +201,9 @@ fn a_difference_within_the_interval_is_none_and_ranks_nobody() {
     .concat();
     let comparison = &compare(&ledgers)[0];
     let standing = |place: usize| comparison.standing(&comparison.entries[place], rps).unwrap();
-    assert!(standing(1).starts_with("none ("), "{}", standing(1));
-    assert!(!standing(2).starts_with("none"), "{}", standing(2));
+    // The ratio and its interval are said, and that they show no difference.
+    assert!(standing(1).starts_with("1× (") && standing(1).ends_with("), not distinguished"), "{}", standing(1));
+    assert!(standing(2).starts_with('2') && standing(2).ends_with(')'), "{}", standing(2));
     assert_eq!(comparison.leaders(rps), ["twice"]);
     assert_eq!(compare(&ledgers[..10])[0].leaders(rps), Vec::<&str>::new());
     // One round is no evidence.
@@ -219,7 +220,11 @@ fn a_rate_at_the_referees_ceiling_is_said_to_be_the_referees() {
     ledgers[0].intervals.iter_mut().for_each(|interval| interval.load.as_mut().unwrap().cache_cpu = 0.5);
     assert!(Summary::of(&ledgers[0]).rate_is_referees() && !Summary::of(&ledgers[1]).rate_is_referees());
     assert!(weights(&ledgers[0]).iter().any(|(_, text)| text.contains("the rate is the referee's")));
-    assert!(page(&ledgers).contains("the referee's</small>"));
+    // Both forms mark it as the least, and a ratio with it as a bound.
+    for (shown, bound) in [(page(&ledgers), "<td>≤ "), (markdown(&ledgers), "| relative to full | 1× | ≤ ")] {
+        assert!(shown.contains("≥ ") && shown.contains(bound), "{bound}: {shown}");
+    }
+    assert!(text(&ledgers).contains("≥ "));
     assert!(compare(&ledgers)[0].leaders(Metric::named("rps").unwrap()).is_empty());
 }
 
@@ -234,8 +239,8 @@ fn the_glance_table_marks_what_does_not_count() {
     assert!(glance.matches("badge invalid").count() >= 6, "{glance}");
     // Lines of charts say it too, and so do the large figures of a page about one run.
     assert!(whole.contains("noisy (invalid)") && !whole.contains("quiet (invalid)"));
-    let row = &whole[whole.find("to the first entry").unwrap()..];
-    assert!(row.starts_with("to the first entry</th><td>1×</td><td>–</td>"), "{}", &row[..80]);
+    let row = &whole[whole.find("relative to quiet").unwrap()..];
+    assert!(row.starts_with("relative to quiet</th><td>1×</td><td>–</td>"), "{}", &row[..80]);
     let alone = page(&ledgers[1..]);
     assert!(
         alone.contains("<div class=\"tile\"><b><s class=\"out\">"),
@@ -309,7 +314,7 @@ fn the_terminal_report_names_winners_losers_and_reasons() {
     let text = text(&contest());
     for part in [
         "larder",
-        "to the first",
+        "relative to larder",
         "Missing hits by cause",
         "evicted",
         "stale-hit",
@@ -421,10 +426,15 @@ fn the_page_of_a_sequence_has_the_pages_of_2000() {
         "no interval can be given",
         "verdict on the kill",
         "What these rows count",
-        "Nobody is named as its maker",
-        "Machine: ",
+        "nobody is named (--by)",
+        "<dt>Machine</dt>",
         "no such luck",
-        "no official result",
+        "Sequence at 0.002 of the standard's length",
+        "is no result of the standard",
+        "The calibration (",
+        "has the length of the load with one",
+        "hits of those offered",
+        "store: where, budget",
         "maximum_object_size",
         // All runs are the same one, so that the load went as fast as the generator can.
         "the generator's",
@@ -436,14 +446,20 @@ fn the_page_of_a_sequence_has_the_pages_of_2000() {
     (plain[2].intervals, plain[2].run.workload.name) = (Vec::new(), "TIME-WAIT".to_owned());
     let text = super::markdown(&plain);
     for part in [
-        "# Official sequence of",
+        "# Sequence at 0.002 of the standard's length of",
         "no interval can be given",
-        "is no official result",
+        "is no result of the standard",
+        "| after the outage: older objects asked for |",
+        "| after the outage: kept of the older objects |",
+        "scale 0.002, without a cache, phase",
         "- squid: TIME-WAIT lasted 60.0 s",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
     assert!(!text.contains("not one reply was measured") && !text.contains("round 0"), "{text}");
+    assert!(!text.to_lowercase().contains("official"), "a scaled sequence is not official: {text}");
+    plain.iter_mut().for_each(|ledger| ledger.run.workload.scale = 1.0);
+    assert!(super::markdown(&plain).starts_with("# Official sequence of"));
     let mut broken = sequence.clone();
     broken[4].end.invalid.push("a noisy machine".to_owned());
     let spoilt = official::page(&broken);
@@ -451,7 +467,84 @@ fn the_page_of_a_sequence_has_the_pages_of_2000() {
     let ages = cache_ages(&sequence);
     assert_eq!(ages.len(), 1, "{ages:?}");
     let stored = value(&sequence[4], "rps").unwrap();
-    assert!(stored > 0.0 && ages[0].0 == "squid" && ages[0].1.contains(" h ("), "{ages:?}");
+    assert!(
+        stored > 0.0 && ages[0].0 == "squid" && ages[0].1.contains(" h (") && ages[0].1.ends_with(" s)"),
+        "{ages:?}"
+    );
+}
+
+/// A percentile that too few replies lie beyond, and a schedule where there is none.
+#[test]
+fn figures_that_say_nothing_are_dashes() {
+    let ledger = run(SQUID, 1, 40.0);
+    let (shown, of) = (Summary::of(&ledger), |key: &str| Metric::named(key).unwrap());
+    // Some 2,400 replies: 24 beyond the 99th of 100, two beyond the 999th of 1,000.
+    assert!(of("p99").shown(&shown).is_some() && of("p50").shown(&shown).is_some());
+    assert!(of("p99.9").of(&shown).is_some(), "a threshold still has it");
+    assert_eq!((of("p99.9").shown(&shown), of("p99.99").shown(&shown)), (None, None));
+    assert!(of("max").shown(&shown).is_some() && of("hit.p99").shown(&shown).is_some());
+    assert!(of("asked").shown(&shown).is_some());
+    let mut best_effort = ledger.clone();
+    best_effort.run.phases.iter_mut().for_each(|phase| phase.rate_end = None);
+    assert_eq!(of("asked").shown(&Summary::of(&best_effort)), None);
+}
+
+/// A best-effort robot's requests are due when it sends them: that is no rate that somebody asked for.
+#[test]
+fn a_full_referee_bounds_the_rate_of_best_effort_robots() {
+    let full = |cores: &str, own_cpu: f32, own_thread_cpu: f32| {
+        let mut ledger = run(SQUID, 1, 40.0);
+        ledger.run.phases.iter_mut().for_each(|phase| phase.rate_end = None);
+        ledger.run.machine.own_cores = cores.to_owned();
+        for interval in &mut ledger.intervals {
+            assert!(interval.due > 0 || interval.sent == 0);
+            let load = interval.load.as_mut().unwrap();
+            (load.own_cpu, load.own_thread_cpu, load.cache_cpu) = (own_cpu, own_thread_cpu, 0.5);
+        }
+        ledger
+    };
+    assert!(Summary::of(&full("1", 0.93, 0.93)).rate_is_referees());
+    // Several threads fill one core as well as one does.
+    assert!(Summary::of(&full("1", 0.93, 0.6)).rate_is_referees());
+    assert!(!Summary::of(&full("1,2", 0.93, 0.6)).rate_is_referees());
+    // A calibration measures the referee: that it is full is the aim.
+    let mut calibration = full("1", 0.99, 0.99);
+    assert!(!Summary::of(&calibration).counts());
+    calibration.run.stage = Some(Stage::Ceiling);
+    assert!(Summary::of(&calibration).counts() && !Summary::of(&calibration).rate_is_referees());
+    assert_eq!(value(&full("1", 0.93, 0.6), "own_thread").map(|cores| (cores * 100.0).round()), Some(93.0));
+    assert!(weights(&full("1", 0.93, 0.6)).iter().any(|(_, text)| text.contains("the rate is the referee's")));
+}
+
+/// Noise spoils times and rates; what was stored was stored.
+#[test]
+fn noise_strikes_out_no_numbers_of_objects() {
+    let mut ledger = run(SQUID, 0, 40.0);
+    ledger.downtimes.push(Downtime { first_hit_us: Some(450_000), probed: 10, kept: 7, ..Downtime::default() });
+    ledger.intervals.iter_mut().for_each(|interval| interval.load.as_mut().unwrap().others_cpu = 0.4);
+    let noisy = markdown(std::slice::from_ref(&ledger));
+    assert!(noisy.contains("first hit | ~~450 ms~~ invalid |"), "{noisy}");
+    // The figure that says why is not spoilt by its own reason.
+    assert!(noisy.contains("other processes, cores | 0.4 |"), "{noisy}");
+    assert!(noisy.contains("kept of the older objects | 70 % |") && noisy.contains("| wrong answers | 0 |"), "{noisy}");
+    ledger.run.machine.own_cores.clear();
+    ledger.end.invalid.push("the clock jumped".to_owned());
+    assert!(markdown(&[ledger]).contains("kept of the older objects | ~~70 %~~ invalid |"));
+}
+
+/// Remarks stand under their own name.
+#[test]
+fn a_remark_is_not_listed_as_an_error() {
+    let mut ledger = run(SQUID, 1, 40.0);
+    let shown = ledger.run.phases.iter().position(|phase| phase.name == ledger.run.workload.report_phase);
+    let interval = ledger.intervals.iter_mut().find(|i| Some(usize::from(i.phase)) == shown).unwrap();
+    for trouble in [Trouble::MissingAge, Trouble::StaleHit] {
+        let exhibit = || Exhibit { trouble, at_us: 1, url: String::new(), detail: String::new() };
+        interval.errors.add(trouble, exhibit);
+    }
+    let text = markdown(&[ledger]);
+    assert!(text.contains("| remarks: missing-age | 1 |") && text.contains("| errors: stale-hit | 1 |"), "{text}");
+    assert!(!text.contains("errors: missing-age"), "{text}");
 }
 
 #[test]
@@ -459,7 +552,7 @@ fn dates_are_civil() {
     for (unix, text) in
         [(0, "1970-01-01 00:00 UTC"), (951_782_400, "2000-02-29 00:00 UTC"), (1_795_246_200, "2026-11-21 07:30 UTC")]
     {
-        assert_eq!(super::sections::date(unix), text);
+        assert_eq!(super::date(unix), text);
     }
 }
 
@@ -468,11 +561,29 @@ fn markdown_has_every_entry_and_its_reasons_and_no_path_of_this_machine() {
     let mut ledgers = contest();
     ledgers.iter_mut().for_each(|ledger| ledger.run.command = "/opt/tools/cacheoff contest --standard".to_owned());
     let text = markdown(&ledgers);
-    assert!(text.contains("Made by `cacheoff contest --standard`"), "{text}");
+    assert!(text.contains("- Command: `cacheoff contest --standard`"), "{text}");
+    for part in [
+        "- Made by: nobody is named",
+        "- Played: 2026-11-21",
+        "seed 42",
+        "- Referee: Cacheoff 0.1.0",
+        "2 cores of AMD EPYC, SMT off",
+        "25.8 GB of memory",
+        "larder: files in memory (tmpfs)",
+        "## How to read this",
+        "| rounds that count | 3 of 3 |",
+        "| errors, share of requests |",
+        "| busiest thread of the referee, cores |",
+        "| hits of those offered |",
+        "| ideal of the full-length workload |",
+        "| body, mean |",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
     for ledger in &ledgers {
         assert!(text.contains(&format!("{} |", ledger.run.label)), "{} is missing", ledger.run.label);
     }
-    assert!(text.contains("to the first") && text.contains("- failed: "), "{text}");
+    assert!(text.contains("| relative to larder | 1× |") && text.contains("- failed: "), "{text}");
     let tables = text.lines().filter(|line| line.starts_with('|'));
     assert!(tables.clone().count() > 20);
     assert!(tables.clone().all(|line| line.ends_with('|')));

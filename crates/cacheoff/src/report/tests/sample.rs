@@ -178,6 +178,7 @@ fn head(entry: Invented, round: u32, peak: f64) -> Run {
                 honours_reload: true,
                 name: entry.label.to_owned(),
                 store: "memory".to_owned(),
+                store_at: "files in memory (tmpfs)".to_owned(),
                 commands: vec![format!("/usr/sbin/{} -N -f {}.conf", entry.label, entry.label)],
                 files: vec![(
                     format!("{}.conf", entry.label),
@@ -224,6 +225,8 @@ fn head(entry: Invented, round: u32, peak: f64) -> Run {
             own_cores: "1".to_owned(),
             memory: 24 << 30,
             kernel: "Linux 6.18".to_owned(),
+            smt: "0".to_owned(),
+            system: "Debian GNU/Linux 12 (bookworm)".to_owned(),
             virtual_machine: true,
             power: String::new(),
             energy: String::new(),
