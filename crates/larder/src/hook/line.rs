@@ -47,8 +47,6 @@ struct Pending {
     answer: oneshot::Sender<Answer>,
     /// Holds the process's place; it also says when the process hangs.
     lease: ProcessLease,
-    /// The first of its hooks.
-    first: Option<u16>,
     /// The hook that runs, where the call is for only one.
     only: Option<u16>,
 }
@@ -117,7 +115,7 @@ impl Line {
         }
         let (answer, receiver) = oneshot::channel();
         let only = if let [only] = facts.hooks { Some(*only) } else { None };
-        pending.insert(number, Pending { answer, lease, first: facts.hooks.first().copied(), only });
+        pending.insert(number, Pending { answer, lease, only });
         self.wake.notify_one();
         Some(receiver)
     }
@@ -263,8 +261,7 @@ impl Line {
         }
         if let Some(culprit) = culprit.and_then(|number| pending.remove(&number)) {
             let hook = hook.or(culprit.only);
-            let place = hook.or(culprit.first);
-            self.count(place, call, is_late);
+            self.count(hook, call, is_late);
             let end = if is_late { NoReply::Late(hook) } else { NoReply::Ended(hook) };
             let _ = culprit.answer.send(Err(end));
         }
