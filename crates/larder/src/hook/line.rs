@@ -28,6 +28,9 @@ pub(super) enum NoReply {
 /// A call gets its time anew so often, where the machine did not let it use it.
 const STARVED_MAX: u32 = 9;
 
+/// A process that has begun no call hangs after so many times the time of one: no hook runs, and a machine that is busy delays it.
+const IDLE_TIMES: u32 = 4;
+
 type Answer = Result<Reply, NoReply>;
 
 /// The connection to one process. Its task ends with the connection.
@@ -176,6 +179,8 @@ impl Line {
             if again.is_none() {
                 starved = 0;
             }
+            let is_idle = wait.call.is_none() && self.process.running.is_some();
+            let call_time = if is_idle { call_time * IDLE_TIMES } else { call_time };
             let since = again.map_or(wait.since, |(_, at)| at);
             sleep_until(since + call_time / 2).await;
             if !self.still_waits(&wait) {

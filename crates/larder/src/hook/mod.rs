@@ -278,8 +278,9 @@ impl HookLines {
                 }
                 Ok(Ok(Err(NoReply::NotBegun | NoReply::Refused)) | Err(_)) => continue,
                 Ok(Ok(Err(NoReply::Late(hook)))) => Err(CallTrouble::Late { pid, hook }),
-                // A process whose place another generation has taken closes its connections when it has answered.
-                Ok(Ok(Err(NoReply::Ended(_)))) if !mount.processes().iter().any(|one| one.number == process) => {
+                // A process whose place another generation has taken closes its connections when it has answered. A call that is
+                // known to have run when its process ended would end the next one too.
+                Ok(Ok(Err(NoReply::Ended(None)))) if !mount.processes().iter().any(|one| one.number == process) => {
                     continue;
                 }
                 Ok(Ok(Err(NoReply::Ended(hook)))) => Err(CallTrouble::Ended(hook)),
