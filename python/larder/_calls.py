@@ -29,6 +29,13 @@ CALL = 1
 UNCHANGED = 2
 CHANGED = 3
 FAILED = 4
+RUNNING_BYTES = 16
+"""The memory in which a process notes the call that it runs, little-endian: u64 when it began (nanoseconds of the monotonic clock),
+u32 its id, u16 the hook that runs, u16 zero. All is zero while none runs. `pack_into` writes zeros first and the id late, so that no
+reader finds an id beside the time of another call."""
+_note_running = struct.Struct("<QIHH").pack_into
+_HOOK_OF_NOTE = struct.Struct("<H")
+_NOTHING_RUNS = bytes(RUNNING_BYTES)
 
 Report = Callable[[str, str, str, BaseException], str]
 """Tell Larder of an exception: request name, method, target. Returns the traceback."""
@@ -51,6 +58,7 @@ _FACTS_BYTES_MAX = 4096
 _BATCH_SECONDS = 0.001
 """After this time replies are sent though more calls are there."""
 _TRACEBACK_LENGTH_MAX = 16 * 1024
+_EXCEPTION_LENGTH_MAX = 64
 
 
 class BrokenFrame(Exception):
@@ -64,7 +72,9 @@ class WrongReturn(Exception):
 class Calls:
     """Runs the hooks of calls."""
 
-    def __init__(self, hooks: Sequence[Hook], report: Report) -> None:
+    def __init__(self, hooks: Sequence[Hook], report: Report, running: Any = None) -> None:
+        self._running: Any = bytearray(RUNNING_BYTES) if running is None else running
+        """Memory that Larder reads, to tell a call that hangs from those that wait behind it."""
         self._hooks = hooks
         self._report = report
         self._plans: Dict[Tuple[str, Tuple[int, ...]], List[Tuple[int, Callable[..., Any], str]]] = {}
@@ -80,7 +90,7 @@ class Calls:
         """Run the hooks of a call, and return the frame that replies to it."""
         call = _parse(payload)
         times: List[int] = []
-        kind, text = self._run(call, times)
+        kind, text = self._run(id, call, times)
         data = text.encode("ascii")
         many = len(times)
         if len(data) + many * TIME_BYTES > PAYLOAD_BYTES_MAX:
@@ -88,6 +98,15 @@ class Calls:
         if many == 1:
             return _HEADER_WITH_ONE_TIME.pack(len(data) + TIME_BYTES, id, 1, kind, 0, times[0]) + data
         return HEADER.pack(len(data) + many * TIME_BYTES, id, many, kind, 0) + struct.pack(f"<{many}Q", *times) + data
+
+    def running_hook(self) -> int:
+        """Return the index of the hook that runs, or that ran last."""
+        index: int = _HOOK_OF_NOTE.unpack_from(self._running, 12)[0]
+        return index
+
+    def rest(self) -> None:
+        """Note that no call runs."""
+        self._running[:] = _NOTHING_RUNS
 
     def close(self) -> None:
         """End what `async` hooks left behind."""
@@ -99,7 +118,7 @@ class Calls:
             self._loop.run_until_complete(asyncio.sleep(0))
             self._loop.close()
 
-    def _run(self, call: Tuple[Any, ...], times: List[int]) -> Tuple[int, str]:
+    def _run(self, id: int, call: Tuple[Any, ...], times: List[int]) -> Tuple[int, str]:
         """Run the hooks of a call. Return what they decided, and append how long each of them took to `times`."""
         stage, hooks, name, path, query, facts, status, fields = call[:8]
         try:
@@ -125,12 +144,14 @@ class Calls:
                 response = request._response = _answers.Answer(request)
             elif stage == "found":
                 response = _answers.Found(request, call[8])
-        index = -1
+        index, call_begun, running = -1, 0, self._running
         try:
             for index, function, file in plan:
                 request._running = index
                 request._file = file
                 begun = perf_counter_ns()
+                call_begun = call_begun or begun
+                _note_running(running, 0, call_begun, id, index, 0)
                 try:
                     value = function(request) if response is None else function(request, response)
                     if value is not None and isinstance(value, CoroutineType):
@@ -238,11 +259,12 @@ class Calls:
             why = error.args[0]
             error = type(why)(f"{hook.file}:{hook.line}: {hook.name}: {why}")
         text = self._report(call[2], self._read_facts(call[5])[0], call[3], error)
+        kind = type(error).__name__[:_EXCEPTION_LENGTH_MAX].encode("utf-8", "replace").decode("utf-8")
         # A lone surrogate has no encoding, and no place in JSON.
         text = text.encode("utf-8", "backslashreplace").decode("utf-8")
         if len(text) > _TRACEBACK_LENGTH_MAX:
             text = f"{text[: _TRACEBACK_LENGTH_MAX // 4]}\n…\n{text[-_TRACEBACK_LENGTH_MAX * 3 // 4 :]}"
-        return f'{{"hook":{index},"line":{line},"traceback":{quoted(text)}}}'
+        return f'{{"hook":{index},"line":{line},"exception":{quoted(kind)},"traceback":{quoted(text)}}}'
 
     def _too_long(self, call: Tuple[Any, ...], size: int) -> Tuple[int, bytes]:
         error = ValueError(

@@ -78,10 +78,12 @@ class Response(Outcome):
 
     @property
     def status(self) -> int:
+        """The status."""
         return self._status
 
     @property
     def body(self) -> bytes:
+        """The body as it is sent."""
         return self._body
 
     @property
@@ -116,7 +118,7 @@ def redirect(to: str, status: int = 302) -> Response:
 def deny(text: str = "", status: int = 403) -> Response:
     """Refuse the request, with a short text for the client.
 
-    return larder.deny("members only")
+        return larder.deny("members only")
     """
     if not isinstance(text, str):
         raise TypeError(f"deny() wants a text as a str, not {_checks.kind_of(text)}")
@@ -130,8 +132,8 @@ def deny(text: str = "", status: int = 403) -> Response:
 def pass_() -> Outcome:
     """Go to the origin, and don't store the response.
 
-    if "authorization" in req.headers:
-        return larder.pass_()
+        if "authorization" in req.headers:
+            return larder.pass_()
     """
     decision = Pass()
     decision._json = '"pass":true'
@@ -142,8 +144,8 @@ def pass_() -> Outcome:
 def miss() -> Outcome:
     """Ask the origin although a response is stored, and store what it says. For `found` hooks.
 
-    if found.age > 60 and "x-fresh" in req.headers:
-        return larder.miss()
+        if found.age > 60 and "x-fresh" in req.headers:
+            return larder.miss()
     """
     decision = Miss()
     decision._json = '"miss":true'

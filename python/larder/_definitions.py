@@ -246,8 +246,8 @@ def respond(hook: Any = None, /, **filters: Any) -> Any:
             resp.headers["x-served-for"] = req.client
             del resp.headers["server"]
 
-    It may change the fields for this one client, and returns None. What is stored stays as it is, and clients that wait for
-    one response get their own fields each. It does not run for pages of Larder's own, nor for what other hooks answer.
+    It may change the fields for this one client, and returns None. The stored response stays as it is, and clients that wait
+    for one response get their own fields each. It does not run for pages of Larder's own, nor for what other hooks answer.
     The filters are those of `larder.fetched`; `status` is that of the response, 200 also where a part of it is sent.
     """
     return _decorator("respond", hook, filters, sys._getframe(1))

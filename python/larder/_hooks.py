@@ -6,6 +6,7 @@ import importlib.machinery
 import importlib.util
 import json
 import linecache
+import mmap
 import os
 import platform
 import re
@@ -18,7 +19,7 @@ from functools import partial
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from . import _definitions
-from ._calls import Calls, Frames
+from ._calls import RUNNING_BYTES, Calls, Frames
 from ._definitions import Hook
 from ._runtime import FILES_MAX, LINE_BYTES_MAX, Control, LoadFailed, Settings, encode_line, ready_message
 
@@ -310,7 +311,10 @@ class Server:
                 if not data:
                     self._close(connection)
                     return
-                replies, connection.is_sound = connection.frames.feed(data, connection.send)
+                try:
+                    replies, connection.is_sound = connection.frames.feed(data, connection.send)
+                finally:
+                    self._calls.rest()
                 if replies:
                     self._send(connection, replies)
             if not connection.is_sound and not connection.unsent:
@@ -346,9 +350,19 @@ def serve(listener: socket.socket, control: Control, settings: Settings) -> None
         raise LoadFailed(f"the files of the last version can't be read: {error}") from error
     kept.arrange()
     hooks, paths = load_files([name for name in settings.module.split(",") if name], settings.folder, kept)
-    server = Server(Calls(hooks, control.report_error), listener)
+    server = Server(Calls(hooks, control.report_error, _shared_memory(settings.running)), listener)
     control.send("ready", _ready_message(settings, hooks, paths, kept))
     server.run()
+
+
+def _shared_memory(descriptor: Optional[int]) -> Optional[mmap.mmap]:
+    """Return the memory in which Larder reads which call runs."""
+    if descriptor is None:
+        return None
+    try:
+        return mmap.mmap(descriptor, RUNNING_BYTES)
+    finally:
+        os.close(descriptor)
 
 
 def _ready_message(settings: Settings, hooks: List[Hook], paths: List[str], kept: KeptFiles) -> Dict[str, Any]:

@@ -18,7 +18,7 @@ NO_FIELDS: FieldList = ((), {})
 
 
 class Key(NotCopied):
-    """What is added to the cache key: responses to requests with other texts are stored apart."""
+    """Texts that are added to the cache key: responses to requests with other texts are stored apart."""
 
     __slots__ = ("_request", "_texts")
 
@@ -48,6 +48,7 @@ class Url(NotCopied):
 
     @property
     def scheme(self) -> str:
+        """The scheme, as that of the request."""
         return self._request.scheme
 
     @scheme.setter
@@ -57,6 +58,7 @@ class Url(NotCopied):
 
     @property
     def host(self) -> str:
+        """The host, as that of the request."""
         return self._request.host
 
     @host.setter
@@ -66,6 +68,7 @@ class Url(NotCopied):
 
     @property
     def port(self) -> int:
+        """The port, as that of the request."""
         return self._request.port
 
     @port.setter
@@ -75,6 +78,7 @@ class Url(NotCopied):
 
     @property
     def path(self) -> str:
+        """The path, as that of the request."""
         return self._request.path
 
     @path.setter
@@ -84,6 +88,7 @@ class Url(NotCopied):
 
     @property
     def query(self) -> Query:
+        """The parameters, as those of the request."""
         return self._request.query
 
     def __str__(self) -> str:
@@ -148,6 +153,7 @@ class Request(NotCopied):
 
     @property
     def method(self) -> str:
+        """The method: `GET`, `POST`, `CONNECT` …"""
         self._reads["method"] = None
         return self._facts[0]
 

@@ -4,7 +4,7 @@ Tests are functions `test_*`, methods `test_*` of classes `Test*` and of `unitte
 (`>>>`). The same files run under pytest, which has more to offer.
 
 Larder starts the process with the order as JSON in `LARDER_TEST`: files, pattern, whether the report is JSON, the seconds
-that each test may take, and the file into which the exit status is written at the end.
+that each test and the hooks of each call may take, and the file into which the exit status is written at the end.
 """
 
 import ast
@@ -19,6 +19,7 @@ import re
 import selectors
 import signal
 import sys
+import threading
 import time
 import traceback
 import unittest
@@ -27,6 +28,7 @@ from types import FrameType, ModuleType
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
 
 from . import _asserting, _definitions, testing
+from ._calls import Calls
 from ._definitions import Hook
 
 PASSED, FAILED_STATUS = 0, 1
@@ -41,10 +43,51 @@ _GRACE_SECONDS = 2.0
 # A test that catches the exception of its time gets it again.
 _REPEAT_SECONDS = 0.5
 _SKIPPED = ("SkipTest", "Skipped")
+# A call gets its time anew so often, where the machine did not let it use it.
+_STARVED_MAX = 9
 
 
 class TimeIsUp(BaseException):
     """A test ran longer than it may."""
+
+
+class HookIsLate(BaseException):
+    """The hooks of a call ran longer than they may."""
+
+
+class TimedCall:
+    """A call of hooks whose time is bounded."""
+
+    def __init__(self, calls: Calls, hooks: List[Hook], seconds: float) -> None:
+        self._calls = calls
+        self._hooks = hooks
+        self.seconds = seconds
+        self._starved = 0
+        self._waited = _waited_for_cpu()
+        self.failure: Optional[str] = None
+
+    def is_starved(self) -> bool:
+        """Whether the machine let the process wait meanwhile: then the time begins anew, as in Larder's processes."""
+        waited, self._waited = self._waited, _waited_for_cpu()
+        self._starved += 1
+        return self._starved <= _STARVED_MAX and self._waited - waited >= self.seconds / 4
+
+    def end(self, stack: str) -> None:
+        """Tell which hook ran, and where it was."""
+        hook = self._hooks[self._calls.running_hook()]
+        self.failure = (
+            f"{_shown_path(hook.file)}:{hook.line}: {hook.name} took longer than hook_time ({self.seconds * 1000:g} ms), and was here:\n"
+            f"{stack.rstrip()}\nLarder would end its process, and the call would have failed (504)."
+        )
+
+
+def _waited_for_cpu() -> float:
+    """Return the seconds for which this thread has waited for a processor; 0 where the system does not tell."""
+    try:
+        with open("/proc/thread-self/schedstat", encoding="ascii") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 class Test(NamedTuple):
@@ -77,11 +120,13 @@ class Report(NamedTuple):
 
 
 class Limit:
-    """The time that a test may take."""
+    """The time that a test may take, and the hooks of each call in it."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, hook_seconds: Optional[float] = None) -> None:
         self._seconds = seconds
+        self._hook_seconds = hook_seconds
         self._is_running = False
+        self._call: Optional[TimedCall] = None
         self.stack: Optional[str] = None
         """Where the last test was when its time was up."""
         signal.signal(signal.SIGALRM, self._end)
@@ -100,15 +145,50 @@ class Limit:
             signal.setitimer(signal.ITIMER_REAL, 0)
             faulthandler.cancel_dump_traceback_later()
 
+    @contextmanager
+    def of_call(self, calls: Calls, hooks: List[Hook]) -> Iterator[None]:
+        """Raise `HookFailed` when the hooks of the call that is made in the block run longer than `hook_time`."""
+        seconds, left = self._hook_seconds, signal.getitimer(signal.ITIMER_REAL)[0]
+        # A signal meets the main thread alone.
+        is_main = threading.current_thread() is threading.main_thread()
+        if seconds is None or not is_main or self._call is not None or not self._is_running or left <= seconds:
+            yield
+            return
+        begun = time.monotonic()
+        call = self._call = TimedCall(calls, hooks, seconds)
+        signal.setitimer(signal.ITIMER_REAL, seconds, _REPEAT_SECONDS)
+        try:
+            yield
+        except HookIsLate:
+            pass
+        finally:
+            self._call = None
+            signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - begun), 0.001), _REPEAT_SECONDS)
+        # Also where the hook caught the exception and went on.
+        if call.failure is not None:
+            raise testing.HookFailed(call.failure)
+
     def _end(self, _: int, frame: Optional[FrameType]) -> None:
         if not self._is_running:
             return
+        call = self._call
+        if call is not None:
+            if call.failure is None:
+                if call.is_starved():
+                    signal.setitimer(signal.ITIMER_REAL, call.seconds, _REPEAT_SECONDS)
+                    return
+                call.end(_stack(frame))
+            raise HookIsLate
         if self.stack is None:
-            self.stack = "".join(traceback.format_list(_of_author(traceback.extract_stack(frame)) + _waiting_tasks()))
+            self.stack = _stack(frame)
         raise TimeIsUp
 
     def words(self) -> str:
         return f"it took longer than {self._seconds:g} s, and was here:\n{(self.stack or '').rstrip()}"
+
+
+def _stack(frame: Optional[FrameType]) -> str:
+    return "".join(traceback.format_list(_of_author(traceback.extract_stack(frame)) + _waiting_tasks()))
 
 
 def _waiting_tasks() -> List[traceback.FrameSummary]:
@@ -388,7 +468,8 @@ def run(order: Dict[str, Any]) -> int:
         # Output of tests is no part of the report.
         sys.stdout = sys.stderr
     begun = time.perf_counter()
-    limit = Limit(order["seconds"])
+    limit = Limit(order["seconds"], order.get("hook_seconds"))
+    testing.limit_of_call = limit.of_call
     reports: List[Report] = []
     for path in order["files"]:
         reports.append(run_file(path, order["pattern"], limit))

@@ -67,6 +67,8 @@ class Settings(NamedTuple):
     """What bounds the process."""
     kept: Optional[str] = None
     """A folder with the files of hooks as an earlier process has loaded them."""
+    running: Optional[int] = None
+    """The descriptor of the memory in which a process of hooks notes the call that it runs."""
 
 
 def parse_settings(text: str) -> Settings:
@@ -95,6 +97,7 @@ def parse_settings(text: str) -> Settings:
         children_max=raw.get("children_max"),
         sources=Sources(),
         kept=raw.get("kept"),
+        running=raw.get("running"),
     )
 
 

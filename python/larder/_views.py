@@ -160,6 +160,7 @@ class Headers(NotCopied):
         return list(dict(self.items()))
 
     def values(self) -> List[str]:
+        """Return the values of all fields, as `items` has them."""
         return [value for _, value in self.items()]
 
     def __iter__(self) -> Iterator[str]:
@@ -286,6 +287,7 @@ class Query(NotCopied):
         return list(dict(self.items()))
 
     def values(self) -> List[str]:
+        """Return the values of all parameters, as `items` has them."""
         return [value for _, value in self.items()]
 
     def __iter__(self) -> Iterator[str]:
@@ -441,6 +443,7 @@ class Cookies(NotCopied):
         return list(self._values)
 
     def values(self) -> List[str]:
+        """Return the values of all cookies, as `items` has them."""
         return [value for _, value in self.items()]
 
     def __iter__(self) -> Iterator[str]:

@@ -20,9 +20,10 @@ import os
 import re
 import sys
 from base64 import b64decode
+from contextlib import nullcontext
 from importlib import import_module
 from types import FrameType
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import _calls, _checks, _decisions, _definitions, _hooks
 from ._checks import DEFAULT_PORTS
@@ -42,50 +43,69 @@ _REQUEST = re.compile(
 
 
 class HookFailed(Exception):
-    """A hook raised an exception, or said what can't be taken. The cause is that exception."""
+    """A hook raised an exception, or said what can't be taken: the cause is that exception. Or it took longer than `hook_time`."""
+
+
+def _unlimited(calls: _calls.Calls, hooks: List[Hook]) -> ContextManager[None]:
+    return nullcontext()
+
+
+limit_of_call: Callable[[_calls.Calls, List[Hook]], ContextManager[None]] = _unlimited
+"""Bounds the time of a call; `larder test` sets it."""
 
 
 class Decision:
-    """What the hooks of a call decided."""
+    """The decision of the hooks of a call."""
 
     def __init__(self, ran: List[Hook], target: "_Target", said: Dict[str, Any]) -> None:
         self.ran: List[str] = [hook.name for hook in ran]
         """The names of the hooks whose filters let the request through, in their order."""
         self.changes: Dict[str, Any] = {name: said[name] for name in said if name not in ("hook", "line", "read")}
-        """What Larder is told, in the form of its protocol; nothing where the hooks changed nothing."""
+        """The decision as Larder is told it, in the form of its protocol; nothing where the hooks changed nothing."""
         self.hook: Optional[str] = said.get("hook")
         """The name of the hook that decided, or that changed something last."""
         self.line: Optional[int] = said.get("line")
+        """The line of that."""
         self.read: List[str] = said.get("read", [])
-        """What the hooks looked at: `remember` keeps the decision for requests in which these are the same."""
+        """The facts that the hooks looked at: `remember` keeps the decision for requests in which these are the same."""
         self.scheme: str = said.get("scheme", target.scheme)
         """The scheme after the hooks. That, host and port can be others for requests of the forward proxy alone."""
         self.host: str = said.get("host", target.host)
+        """The host after the hooks."""
         self.port: int = said.get("port", target.port)
+        """The port after the hooks."""
         self.path: str = said.get("path", target.path)
         """The path after the hooks."""
         self.query: Optional[str] = said.get("query", target.query)
         """The query after the hooks, without `?`; None where there is none."""
         self.key: List[str] = said.get("key", [])
+        """The texts that are added to the cache key."""
         self.route: Optional[str] = said.get("route")
+        """The name of the origin that a hook chose."""
         self.passed: bool = said.get("pass", False)
+        """Whether a hook returned `larder.pass_()`."""
         self.missed: bool = said.get("miss", False)
+        """Whether a hook returned `larder.miss()`."""
         self.ambiguous: Optional[str] = said.get("ambiguous")
         """A cookie that a hook looked at and of which the request has two values: Larder answers 400."""
         self.response: Optional[Response] = _response(said["respond"]) if "respond" in said else None
+        """The answer of a hook: `decision.response.status`."""
         self.set: List[Tuple[str, str]] = [(name, value) for name, value in said.get("set", [])]
-        """The request fields that are set."""
+        """The fields of the request that are set, as pairs with names in lower case."""
         self.removed: List[str] = said.get("remove", [])
-        """The request fields that are removed."""
+        """The fields of the request that are removed."""
         self.ttl: Optional[float] = said["ttl_ms"] / 1000 if "ttl_ms" in said else None
-        """In seconds."""
+        """How long the response is fresh, in seconds; None where no hook said so."""
         self.grace: Optional[float] = said["grace_ms"] / 1000 if "grace_ms" in said else None
-        """In seconds."""
+        """How long it may be used after its ttl, in seconds; None where no hook said so."""
         self.tags: List[str] = said.get("tags", [])
+        """The tags that are added."""
         self.purged_tags: List[str] = said.get("purge_tags", [])
         """The tags whose responses are forgotten."""
         self.response_set: List[Tuple[str, str]] = [(name, value) for name, value in said.get("response_set", [])]
+        """The fields of the response that are set."""
         self.response_removed: List[str] = said.get("response_remove", [])
+        """The fields of the response that are removed."""
 
     @property
     def url(self) -> str:
@@ -201,7 +221,8 @@ def _play(hooks: List[Hook], payload: bytes) -> Dict[str, Any]:
 
     calls = _calls.Calls(hooks, report)
     try:
-        data, _ = _calls.Frames(calls).feed(_calls.HEADER.pack(len(payload), 0, 0, _calls.CALL, 0) + payload)
+        with limit_of_call(calls, hooks):
+            data, _ = _calls.Frames(calls).feed(_calls.HEADER.pack(len(payload), 0, 0, _calls.CALL, 0) + payload)
     finally:
         calls.close()
     if not data:

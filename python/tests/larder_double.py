@@ -138,8 +138,15 @@ class Worker:
         script: Dict[str, Any] = {"app": app, "folder": folder, "threads": 1, "memory_bytes": None, "body_bytes_max": None}
         script.update({"debug": False, **settings})
         environment = dict(os.environ, LARDER_SCRIPT=json.dumps(script))
+        inherited = [settings["running"]] if settings.get("running") is not None else []
         self.process = subprocess.Popen(
-            [sys.executable, "-B", "-c", BOOT], cwd=folder, stdin=listener, stdout=write, stderr=self.log, env=environment
+            [sys.executable, "-B", "-c", BOOT],
+            cwd=folder,
+            stdin=listener,
+            stdout=write,
+            stderr=self.log,
+            env=environment,
+            pass_fds=inherited,
         )
         os.close(write)
         listener.close()

@@ -1,8 +1,11 @@
 """Hooks as Larder calls them: frames over connections of a worker."""
 
 import marshal
+import os
+import struct
+import time
 import unittest
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
 from hooks_double import HEADER, HooksCase, Reply, call, frame, receive, split, times_of
 
@@ -211,6 +214,44 @@ class Wire(HooksCase):
             head = client.take(12)
             quick, slow, fails = times_of(head + client.take(HEADER.unpack(head)[0]))
             self.assertTrue(slow >= 20_000_000 > quick and fails >= 10_000_000, (quick, slow, fails))
+
+    @unittest.skipUnless(hasattr(os, "memfd_create"), "there is no memfd_create here")
+    def test_the_call_that_runs_is_noted_with_its_hook_and_its_time(self) -> None:
+        self.write("""\
+            import larder, os, time
+            @larder.request
+            def quick(req):
+                pass
+            @larder.request
+            def waits(req):
+                while not os.path.exists(req.path):
+                    time.sleep(0.001)
+        """)
+        descriptor = os.memfd_create("running")
+        self.addCleanup(os.close, descriptor)
+        os.ftruncate(descriptor, 16)
+        worker = self.start(running=descriptor).ready()
+        note = struct.Struct("<QIHH")
+
+        def noted() -> Tuple[int, ...]:
+            return note.unpack(os.pread(descriptor, 16, 0))
+
+        self.assertEqual(noted(), (0, 0, 0, 0))
+        gate = os.path.join(self.folder, "gate")
+        before = time.monotonic_ns()
+        with worker.connect() as one, worker.connect() as other:
+            one.send(frame(7, call(hooks=(0,))) + frame(8, call(hooks=(0, 1), path=gate)))
+            while noted()[1:3] != (8, 1):
+                time.sleep(0.001)
+            other.send(frame(9, call(hooks=(0,))))
+            begun, number, hook, zero = noted()
+            self.assertTrue(before <= begun <= time.monotonic_ns())
+            self.assertEqual((number, hook, zero), (8, 1, 0), "a call that waits is not noted")
+            with open(gate, "w", encoding="ascii"):
+                pass
+            self.assertEqual([receive(one).id, receive(one).id, receive(other).id], [7, 8, 9])
+        while noted() != (0, 0, 0, 0):
+            time.sleep(0.001)
 
     def test_broken_frames_end_their_connection_alone(self) -> None:
         good = call()

@@ -36,10 +36,19 @@ class Ran(NamedTuple):
 
 
 class RunnerCase(HooksCase):
-    def run_tests(self, *names: str, seconds: float = 10.0, pattern: str = "", is_json: bool = False) -> Ran:
+    def run_tests(
+        self,
+        *names: str,
+        seconds: float = 10.0,
+        hook_seconds: Optional[float] = None,
+        pattern: str = "",
+        is_json: bool = False,
+    ) -> Ran:
         outcome = os.path.join(self.folder, "outcome")
         files = [os.path.join(self.folder, name) for name in names or ("test_policy.py",)]
         order = {"files": files, "pattern": pattern, "json": is_json, "seconds": seconds, "outcome": outcome}
+        if hook_seconds is not None:
+            order["hook_seconds"] = hook_seconds
         environment = {**os.environ, "LARDER_LIBRARY": ROOT, "LARDER_TEST": json.dumps(order)}
         done = subprocess.run(
             [sys.executable, "-c", COMMAND], cwd=self.folder, env=environment, capture_output=True, text=True, timeout=60
@@ -202,6 +211,49 @@ class Ends(RunnerCase):
         failure = self.failure("from larder.testing import call\ndef test_x(): call('policy.py', '/')\n", seconds=0.3)
         self.assertIn("await asyncio.sleep(99)", failure)
         self.assertNotIn("selectors.py", failure)
+
+    def test_hook_time_ends_a_hook_that_is_late_and_names_it_with_its_line(self) -> None:
+        hooks = """\
+            import larder, time
+            def quick(req): pass
+            larder.request(quick)
+            @larder.request(path="/loop")
+            def loop(req):
+                while True:
+                    pass
+            @larder.request(path="/sleep")
+            def sleep(req):
+                time.sleep(5)
+            @larder.request(path="/catch")
+            def catch(req):
+                try:
+                    time.sleep(5)
+                except BaseException:
+                    pass
+            @larder.request(path="/wait")
+            async def wait(req):
+                import asyncio
+                await asyncio.sleep(5)
+        """
+        self.write(hooks)
+        tests = "".join(f"def test_{name}(): call('policy.py', '/{name}')\n" for name in ("loop", "sleep", "catch", "wait"))
+        text = f"from larder.testing import call\n{tests}def test_quick(): assert call('policy.py', '/').ran == ['quick']\n"
+        said = self.report(text, hook_seconds=0.2)
+        self.assertEqual((said["failed"], said["passed"]), (4, 1), said)
+        results = {test["name"]: test for test in said["files"][0]["tests"]}
+        for name, line, at in (("loop", 4, "in loop"), ("sleep", 8, "line 10"), ("catch", 11, "line 14"), ("wait", 17, "in wait")):
+            with self.subTest(name):
+                failure, millis = results[f"test_{name}"]["failure"], results[f"test_{name}"]["millis"]
+                self.assertIn(f"policy.py:{line}: {name} took longer than hook_time (200 ms)", failure)
+                self.assertIn(at, failure)
+                self.assertLess(millis, 5_000)
+
+    def test_the_time_of_a_test_ends_a_hook_that_may_take_longer(self) -> None:
+        self.write("import larder\n@larder.request\ndef loop(req):\n    while True: pass\n")
+        text = "from larder.testing import call\ndef test_x(): call('policy.py', '/')\n"
+        self.write(text, "test_policy.py")
+        ran = self.run_tests(seconds=0.3, hook_seconds=5.0)
+        self.assertIn("it took longer than 0.3 s", ran.out)
 
     def test_a_test_that_catches_its_end_has_failed(self) -> None:
         text = """

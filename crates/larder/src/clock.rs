@@ -48,6 +48,13 @@ pub fn wall() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
+/// The monotonic clock as other processes of this machine read it, since a moment that they all know.
+pub fn shared() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let nanos = u32::try_from(time.tv_nsec).unwrap_or_default();
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or_default(), nanos)
+}
+
 /// Minutes since 1970, by the wall clock.
 pub fn minute() -> i64 {
     i64::try_from(wall().as_secs() / 60).unwrap_or(i64::MAX)

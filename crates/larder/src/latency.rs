@@ -30,9 +30,32 @@ pub fn quantile(buckets: &[u64; BUCKETS], permille: u64) -> u64 {
     0
 }
 
+/// An upper bound of the time within which this share of the counted ones lies; `None` where nothing is counted, and beyond the last
+/// bound.
+pub fn bound(buckets: &[u64; BUCKETS], permille: u64) -> Option<u64> {
+    let all: u64 = buckets.iter().sum();
+    let wanted = (all * permille).div_ceil(1000);
+    let mut below = 0;
+    let bucket = buckets.iter().position(|many| {
+        below += many;
+        *many > 0 && below >= wanted
+    });
+    BOUNDS_MICROS.get(bucket?).copied()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bounds_are_never_below_what_was_counted() {
+        let mut buckets = [0; BUCKETS];
+        assert_eq!(bound(&buckets, 500), None);
+        buckets[bucket_of(700)] = 99;
+        assert_eq!((bound(&buckets, 500), bound(&buckets, 990)), (Some(1_000), Some(1_000)));
+        buckets[BUCKETS - 1] = 2;
+        assert_eq!((bound(&buckets, 500), bound(&buckets, 990)), (Some(1_000), None));
+    }
 
     #[test]
     fn quantiles_lie_inside_their_buckets() {

@@ -9,7 +9,7 @@ use crate::config::{
     CertificateFiles, Config, Listen, Loaded, LogTo, Login, LoginScheme, Mount, Python, Report, ValueSource,
 };
 use crate::diagnostics;
-use crate::explain::{self, Asking};
+use crate::explain::{self, Asking, Harmless};
 use crate::lists::{self, CountryFile};
 use crate::mount::MountTrouble;
 use crate::people;
@@ -318,6 +318,9 @@ struct LoadedHooks {
     _folder: Temporary,
 }
 
+/// Lines of a traceback that are shown.
+const TRACE_LINES_MAX: usize = 60;
+
 /// How long the files may take to be loaded.
 const LOAD_WAIT: Duration = Duration::from_secs(10);
 
@@ -352,10 +355,17 @@ impl LoadedHooks {
             };
             let mount = state.mount();
             let (name, folder) = (&mount.application.name, mount.python.folder.display());
-            troubles.push(format!("{name} can't be loaded: {why} (in {folder})"));
+            let trace = state.report().load_failure.map(|failure| failure.traceback).unwrap_or_default();
+            troubles.push(format!("{name} can't be loaded: {why} (in {folder}){}", below(&trace)));
         }
         troubles
     }
+}
+
+/// A traceback below the line about it, as a terminal may have it.
+fn below(trace: &str) -> String {
+    let lines = trace.trim_end().lines().take(TRACE_LINES_MAX);
+    lines.map(|line| format!("\n  {}", Harmless(line))).collect()
 }
 
 impl Drop for LoadedHooks {

@@ -58,8 +58,12 @@ type AnyError = Box<dyn Error + Send + Sync>;
 /// Reads the command line of this process and does what it says.
 pub fn main() -> ExitCode {
     diagnostics::tell_panics();
-    log_to_stderr();
     let cli = Cli::parse();
+    log_to_stderr(match cli.command {
+        // It says itself what can't be loaded.
+        Some(Command::Check(_)) => "larder=info,larder::script=off,warn",
+        _ => "larder=info,warn",
+    });
     let status = match cli.command {
         None => serve(&cli.flags),
         Some(Command::Serve(flags)) => serve(&flags),
@@ -544,9 +548,9 @@ fn print(text: impl Display) -> u8 {
     }
 }
 
-/// Diagnostics go to standard error; a second call, as in tests, changes nothing.
-fn log_to_stderr() {
-    let filter = EnvFilter::try_from_env("LARDER_LOG").unwrap_or_else(|_| EnvFilter::new("larder=info,warn"));
+/// Diagnostics go to standard error, those that `LARDER_LOG` lets through, else these; a second call, as in tests, changes nothing.
+fn log_to_stderr(filter: &str) {
+    let filter = EnvFilter::try_from_env("LARDER_LOG").unwrap_or_else(|_| EnvFilter::new(filter));
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(Diagnostics)

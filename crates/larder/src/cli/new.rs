@@ -134,7 +134,9 @@ fn next_steps(flags: &ScriptFlags, file: &str, tests: &str) -> String {
            [[site]]\n  hosts = [\"www.example.org\"]\n  origin = \"http://127.0.0.1:9000\"\n  python = \"{name}\"\n  hooks = [\"{file}\"]\n\n\
          Then `larder check`, and `larder` or `larder reload`. `larder scripts` shows the errors of hooks. With name_answers = true\n\
          in [records] each answer has a name (Larder-Request), and `larder explain NAME` says what hooks did with its request.\n\
-         Hooks for all that goes through the forward proxy stand in [forward], with the same `python` and `hooks`, and need no [[site]].\n"
+         Hooks for all that goes through the forward proxy stand in [forward], with the same `python` and `hooks`, and need no [[site]].\n\
+         A site that has hooks already gets the file into its list, in the order in which they are to run: hooks = [\"other.py\", \"{file}\"].\n\
+         One [[python]] serves all files of its folder.\n"
     )
 }
 

@@ -35,9 +35,13 @@ pub(super) fn reload(flags: &Flags) -> u8 {
 /// The changed settings, and those that wait for a restart.
 pub(super) fn summary(reloaded: &Reloaded) -> String {
     let Reloaded { changed, needs_restart, read_again, scripts } = reloaded;
+    let what = match scripts.iter().any(|script| script.outcome.is_trouble()) {
+        true => "reloaded the settings, but not every script",
+        false => "reloaded",
+    };
     let mut text = match changed.is_empty() {
-        true => "reloaded: no setting has another value".to_owned(),
-        false => format!("reloaded: changed {}", changed.join(", ")),
+        true => format!("{what}: no setting has another value"),
+        false => format!("{what}: changed {}", changed.join(", ")),
     };
     if !read_again.is_empty() {
         text += &format!("; read again: {}", read_again.join(", "));

@@ -141,15 +141,16 @@ fn table(applications: &[OfApplication]) -> String {
 
 /// The hooks of one list of files, with how long they take.
 fn hook_table(hooks: &[OfHook]) -> String {
-    let heads = ["hook", "stage", "calls", "failed", "late", "mean", "median", "p99"];
+    let heads = ["hook", "stage", "calls", "failed", "late", "ended", "mean", "median", "p99"];
     let row = |hook: &OfHook| {
-        let within = |micros: Option<u64>| micros.map_or("-".to_owned(), time_within);
+        let within = |micros| time_within(micros, hook.calls);
         [
             format!("{} ({}:{})", hook.name, hook.script, hook.line),
             hook.stage.clone(),
             hook.calls.to_string(),
             hook.failed.to_string(),
             hook.late.to_string(),
+            hook.ended.to_string(),
             hook.mean_micros.map_or("-".to_owned(), mean),
             within(hook.median_micros),
             within(hook.p99_micros),
@@ -158,9 +159,13 @@ fn hook_table(hooks: &[OfHook]) -> String {
     columns(&heads, &hooks.iter().map(row).collect::<Vec<_>>(), 2)
 }
 
-/// Counted times are known by their bucket.
-fn time_within(micros: u64) -> String {
-    if micros <= BOUNDS_MICROS[0] { format!("< {} µs", BOUNDS_MICROS[0]) } else { time(micros) }
+/// Counted times are known by the upper bound of their bucket; the last bucket has none.
+fn time_within(micros: Option<u64>, calls: u64) -> String {
+    match (micros, BOUNDS_MICROS.last()) {
+        (Some(micros), _) => format!("≤ {}", time(micros)),
+        (None, Some(last)) if calls > 0 => format!("> {}", time(*last)),
+        (None, _) => "-".to_owned(),
+    }
 }
 
 fn mean(micros: f64) -> String {

@@ -35,6 +35,7 @@ A test is a function test_*, a method test_* of a class Test* or of a unittest.T
       decision = call(\"policy.py\", \"GET http://shop.example/?utm_source=x&id=1\")
       assert decision.query == \"id=1\"
 
+A hook that takes longer than `hook_time` of that [[python]] (50 ms without a word) fails its test, as it would fail its request.
 pytest runs the same files, with PYTHONPATH set to what `larder scripts --library FOLDER` wrote.
 The interpreter is that of the [[python]] in whose folder the file lies, else .venv/bin/python beside it, $VIRTUAL_ENV or python3.
 
@@ -188,6 +189,7 @@ async fn play(flags: &TestFlags, mount: &Mount, files: &[PathBuf]) -> io::Result
         "pattern": flags.pattern,
         "json": flags.json,
         "seconds": flags.time.as_secs_f64(),
+        "hook_seconds": mount.python.hook_time.as_secs_f64(),
         "outcome": outcome,
     });
     // Ctrl-C is for the child too, which shows how far it came; the folder is removed after that.

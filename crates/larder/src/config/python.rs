@@ -209,7 +209,7 @@ pub static PYTHON: &[Setting<Python>] = &[
         .about("From the end of a request to the head of its answer. After that the client gets a 504, the stacks of the process go into the log, and the process is ended and replaced; so is a process that goes on with a request for that long after its client has left."),
     OfPython::new("python.hook_time", Field::Time(|p| &mut p.hook_time))
         .between(1, 60_000)
-        .about("The time that the hooks of one call may run. After that the call has failed, and the process is ended and replaced."),
+        .about("The time that the hooks of one call may run, from when their process begins them; the time that the call waits for others does not count. After that the call has failed, and the process is ended and replaced."),
     OfPython::new(
         "python.on_failure",
         Field::Text {

@@ -518,7 +518,7 @@ pub static FAMILIES: &[Family] = &[
     Family {
         name: "larder_hook_duration_seconds",
         kind: "histogram",
-        about: "How long calls of a hook took in its process. A decision that was remembered is no call, and a call that was late has no end.",
+        about: "How long calls of a hook took in its process. A decision that was remembered is no call. A call that was late, or in which the process ended, counts with its time until then.",
         samples: |admin, samples| {
             for (labels, sums) in by_hook(admin) {
                 samples.histogram(&labels, &sums.buckets, sums.nanos as f64 / 1e9);
@@ -527,11 +527,11 @@ pub static FAMILIES: &[Family] = &[
     },
     counter(
         "larder_hook_failures_total",
-        "Calls of a hook that raised an exception or decided what can't be done (failed), or took longer than `hook_time` (late), by reason.",
+        "Calls of a hook that raised an exception or decided what can't be done (failed), took longer than `hook_time` (late), or in which the process ended by itself (ended), by reason.",
         |admin, samples| {
             let family = samples.name;
             for (labels, sums) in by_hook(admin) {
-                for (reason, many) in [("failed", sums.failed), ("late", sums.late)] {
+                for (reason, many) in [("failed", sums.failed), ("late", sums.late), ("ended", sums.ended)] {
                     let _ = writeln!(samples.out, "{family}{{{labels},reason=\"{reason}\"}} {many}");
                 }
             }

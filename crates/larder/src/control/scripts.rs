@@ -3,7 +3,7 @@
 use super::proc_files::{cpu_time, resident_bytes};
 use super::{Admin, Reply, api};
 use crate::clock;
-use crate::latency::quantile;
+use crate::latency::bound;
 use crate::mount::{Condition, FailedLoad, Failure, Hook, MountCounts, MountReport, MountState, Mounts, Process};
 use crate::purge::parts;
 use crate::record::{Query, shortened};
@@ -100,37 +100,39 @@ pub struct OfHook {
     pub line: u32,
     /// When it is called.
     pub stage: String,
-    /// Calls that ended.
+    /// Calls, whatever came of them.
     pub calls: u64,
     /// Those of them that raised an exception, or decided what can't be done.
     pub failed: u64,
-    /// Calls that took longer than `hook_time`, so that the process was ended.
+    /// Those that took longer than `hook_time`, so that the process was ended.
     pub late: u64,
-    /// The mean time of a call, in microseconds; nothing before the first.
+    /// Those in which the process ended by itself.
+    #[serde(default)]
+    pub ended: u64,
+    /// The mean time of a call, in microseconds; nothing before the first. A call that was cut counts with its time until then.
     pub mean_micros: Option<f64>,
-    /// The time within which half of the calls ended.
+    /// An upper bound of the time of half of the calls; nothing before the first, and beyond the last bound of the histogram.
     pub median_micros: Option<u64>,
-    /// The time within which 99 of a hundred ended.
+    /// The same of 99 of a hundred.
     pub p99_micros: Option<u64>,
 }
 
 impl From<&Hook> for OfHook {
     fn from(hook: &Hook) -> OfHook {
         let sums = hook.counts.sums();
-        let calls = sums.calls();
-        let within = |permille| (calls > 0).then(|| quantile(&sums.buckets, permille));
         OfHook {
             name: hook.place.name.clone(),
             script: hook.place.script.clone(),
             line: hook.place.line,
             stage: hook.stage.as_str().to_owned(),
-            calls,
+            calls: sums.calls(),
             failed: sums.failed,
             late: sums.late,
+            ended: sums.ended,
             // To a tenth of a microsecond.
             mean_micros: sums.mean().map(|mean| (mean.as_nanos() as f64 / 100.0).round() / 10.0),
-            median_micros: within(500),
-            p99_micros: within(990),
+            median_micros: bound(&sums.buckets, 500),
+            p99_micros: bound(&sums.buckets, 990),
         }
     }
 }

@@ -143,6 +143,7 @@ struct Raw {
     response_set: Vec<(String, String)>,
     response_remove: Vec<String>,
     traceback: String,
+    exception: String,
     ambiguous: Option<String>,
 }
 
@@ -295,8 +296,8 @@ pub fn of_fetched(json: &[u8]) -> Result<(FetchedEffects, Vec<String>), ScriptFa
 
 /// The failure that a process reports.
 pub enum Failed {
-    /// A hook raised an exception.
-    Raised(ScriptFailure),
+    /// A hook raised an exception, of this type.
+    Raised(ScriptFailure, String),
     /// The request can be read in several ways, and a hook would have decided by one of them: this cookie has two values.
     Ambiguous(String),
     /// The report can't be read.
@@ -310,10 +311,19 @@ pub fn of_failure(json: &[u8]) -> Failed {
             name.truncate(name.floor_char_boundary(COOKIE_BYTES_MAX));
             Failed::Ambiguous(name)
         }
-        Ok(raw) => Failed::Raised(ScriptFailure { by: raw.by(), what: raw.traceback }),
+        Ok(raw) => {
+            let by = raw.by();
+            let is_name = |exception: &String| exception.chars().all(|char| char.is_alphanumeric() || char == '_');
+            let mut exception = Some(raw.exception).filter(is_name).unwrap_or_default();
+            exception.truncate(exception.floor_char_boundary(EXCEPTION_BYTES_MAX));
+            Failed::Raised(ScriptFailure { by, what: raw.traceback }, exception)
+        }
         Err(failure) => Failed::Unread(failure),
     }
 }
+
+/// A longer name of a type is cut.
+const EXCEPTION_BYTES_MAX: usize = 64;
 
 /// A longer name of a cookie is cut on the page.
 const COOKIE_BYTES_MAX: usize = 64;

@@ -35,11 +35,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
-/// How often a call may be made when processes end before they have begun with it.
+/// How often a call may be made, when processes end because of other calls. Hooks are asked before anything of the request goes to an
+/// origin, and before anything of an answer goes to its client or into the store, so that another process may be asked at every stage.
 const TRIES_MAX: usize = 3;
 
 /// How often hooks are looked up anew when their processes are replaced meanwhile.
 const LOOKS_MAX: usize = 3;
+
+/// How long a call may take with all that it waits for: the calls before it may each take their time.
+fn patience(call_time: Duration) -> Duration {
+    (call_time * 20).max(Duration::from_secs(1))
+}
 
 /// How long a request or an answer waits for hooks that are being loaded.
 pub const LOAD_WAIT: Duration = Duration::from_secs(10);
@@ -245,9 +251,7 @@ impl HookLines {
             return Some(Err(CallTrouble::of_load(trouble)));
         }
         let call_time = mount.mount().python.hook_time;
-        // The calls before this one may each take their time.
-        let patience = (call_time * 20).max(Duration::from_secs(1));
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + patience(call_time);
         for _ in 0..TRIES_MAX {
             let lease = match mount.lease(deadline.saturating_duration_since(Instant::now()), Room::Place).await {
                 Ok(lease) => lease,
@@ -266,20 +270,23 @@ impl HookLines {
                     match body {
                         ReplyBody::GoOn(json) | ReplyBody::Decision(json) => Ok(json),
                         ReplyBody::Failed(json) => Err(match decision::of_failure(&json) {
-                            Failed::Raised(failure) => CallTrouble::Raised(failure),
+                            Failed::Raised(failure, exception) => CallTrouble::Raised(failure, exception),
                             Failed::Ambiguous(cookie) => CallTrouble::Ambiguous(cookie),
                             Failed::Unread(failure) => CallTrouble::Failed(failure),
                         }),
                     }
                 }
                 Ok(Ok(Err(NoReply::NotBegun | NoReply::Refused)) | Err(_)) => continue,
-                Ok(Ok(Err(NoReply::Late))) => Err(CallTrouble::Late { pid }),
-                // A process whose place another generation has taken closes its connections when it has answered.
-                Ok(Ok(Err(NoReply::Ended))) if !mount.processes().iter().any(|one| one.number == process) => continue,
-                Ok(Ok(Err(NoReply::Ended))) => Err(CallTrouble::Ended),
+                Ok(Ok(Err(NoReply::Late(hook)))) => Err(CallTrouble::Late { pid, hook }),
+                // A process whose place another generation has taken closes its connections when it has answered. A call that is
+                // known to have run when its process ended would end the next one too.
+                Ok(Ok(Err(NoReply::Ended(None)))) if !mount.processes().iter().any(|one| one.number == process) => {
+                    continue;
+                }
+                Ok(Ok(Err(NoReply::Ended(hook)))) => Err(CallTrouble::Ended(hook)),
             });
         }
-        Some(Err(CallTrouble::Ended))
+        Some(Err(CallTrouble::Busy))
     }
 
     fn line_to(&self, lease: &crate::mount::ProcessLease, call_time: Duration) -> Rc<Line> {

@@ -12,8 +12,8 @@ use std::time::Duration;
 /// A call that came to nothing, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallTrouble {
-    /// A hook raised an exception. Its process has reported the traceback itself.
-    Raised(ScriptFailure),
+    /// A hook raised an exception, of this type where it is known. Its process has reported the traceback itself.
+    Raised(ScriptFailure, String),
     /// A hook decided what can't be done.
     Failed(ScriptFailure),
     /// A hook looked at this cookie, of which the request has two with different values: readers disagree about which one counts.
@@ -22,9 +22,11 @@ pub enum CallTrouble {
     Late {
         /// The system's number of the process.
         pid: u32,
+        /// The hook, where it is known.
+        hook: Option<u16>,
     },
-    /// The process ended while a hook ran, or broke the rules of frames.
-    Ended,
+    /// The process ended while this hook ran, where it is known, or broke the rules of frames.
+    Ended(Option<u16>),
     /// The hooks can't be loaded.
     NotLoaded(String),
     /// No process had room in time.
@@ -45,13 +47,30 @@ impl CallTrouble {
     /// The word of logs and pages.
     pub fn as_str(&self) -> &'static str {
         match self {
-            CallTrouble::Raised(_) | CallTrouble::Failed(_) => "hook-failed",
+            CallTrouble::Raised(..) | CallTrouble::Failed(_) => "hook-failed",
             CallTrouble::Ambiguous(_) => "ambiguous-cookie",
             CallTrouble::Late { .. } => "hook-late",
-            CallTrouble::Ended => "hook-ended",
+            CallTrouble::Ended(_) => "hook-ended",
             CallTrouble::NotLoaded(_) => "hook-not-loaded",
             CallTrouble::Busy => "hook-busy",
             CallTrouble::TooLarge => "hook-too-large",
+        }
+    }
+
+    /// The word, with what is known of the cause and where to find the rest of it; for explanations. The message of an exception may
+    /// have what a client sent, and is not in it.
+    pub fn words(&self) -> String {
+        let word = self.as_str();
+        match self {
+            CallTrouble::Raised(_, exception) if !exception.is_empty() => {
+                format!("{word} by {exception}; `larder scripts` has the traceback")
+            }
+            CallTrouble::Raised(..) => format!("{word}; `larder scripts` has the traceback"),
+            CallTrouble::Late { .. } => format!("{word}; `larder scripts` has the line"),
+            CallTrouble::Failed(_) | CallTrouble::Ended(_) | CallTrouble::NotLoaded(_) => {
+                format!("{word}; `larder scripts` has the cause")
+            }
+            CallTrouble::Ambiguous(_) | CallTrouble::Busy | CallTrouble::TooLarge => word.to_owned(),
         }
     }
 
@@ -62,7 +81,7 @@ impl CallTrouble {
             CallTrouble::Late { .. } => 504,
             CallTrouble::Busy => 503,
             CallTrouble::TooLarge => 431,
-            CallTrouble::Raised(_) | CallTrouble::Failed(_) | CallTrouble::Ended | CallTrouble::NotLoaded(_) => 500,
+            CallTrouble::Raised(..) | CallTrouble::Failed(_) | CallTrouble::Ended(_) | CallTrouble::NotLoaded(_) => 500,
         }
     }
 
@@ -85,13 +104,14 @@ impl FailedCall {
     /// A call of these hooks.
     pub fn of(trouble: CallTrouble, stage: Stage, (hooks, called): (&Hooks, &[u16])) -> FailedCall {
         let by = match &trouble {
-            CallTrouble::Raised(failure) | CallTrouble::Failed(failure) => failure.by,
+            CallTrouble::Raised(failure, _) | CallTrouble::Failed(failure) => failure.by,
+            CallTrouble::Late { hook, .. } | CallTrouble::Ended(hook) => hook.map(|hook| (hook, 0)),
             _ => None,
         };
         let is_unknown = by.is_none() && called.len() > 1;
-        let did = match is_unknown && matches!(trouble, CallTrouble::Late { .. } | CallTrouble::Ended) {
-            true => format!("{} in one of {}", trouble.as_str(), names(hooks, called)),
-            false => trouble.as_str().to_owned(),
+        let did = match is_unknown && matches!(trouble, CallTrouble::Late { .. } | CallTrouble::Ended(_)) {
+            true => format!("{} in one of {}", trouble.words(), names(hooks, called)),
+            false => trouble.words(),
         };
         let note = HookNote::begin(stage, hooks, called).by(hooks, by, &[]).did(&did);
         FailedCall { trouble, note: Box::new(note) }
@@ -99,7 +119,7 @@ impl FailedCall {
 
     /// A call that was not made, because no version of the hooks could ever be loaded, or none stays for long enough.
     pub fn without_hooks(trouble: CallTrouble, stage: Stage, mount: &MountState) -> FailedCall {
-        let note = HookNote::of_files(stage, &mount.mount().application).did(trouble.as_str());
+        let note = HookNote::of_files(stage, &mount.mount().application).did(&trouble.words());
         FailedCall { trouble, note: Box::new(note) }
     }
 
@@ -114,10 +134,11 @@ impl FailedCall {
 pub fn report(mount: &MountState, (hooks, facts): (&Arc<Hooks>, &CallFacts<'_>), trouble: &CallTrouble) {
     let settings = mount.mount();
     let (name, call_time) = (&settings.application.name, settings.python.hook_time.as_millis());
+    let request = [facts.method, facts.path_and_query, facts.name].join(" ");
     let mut ended = None;
     let what = match trouble {
         // The traceback comes from the process, for the log and for `larder scripts`.
-        CallTrouble::Raised(failure) => {
+        CallTrouble::Raised(failure, _) => {
             count_failed(hooks, failure);
             mount.counts.errors.fetch_add(1, Ordering::Relaxed);
             return;
@@ -128,25 +149,25 @@ pub fn report(mount: &MountState, (hooks, facts): (&Arc<Hooks>, &CallFacts<'_>),
         CallTrouble::NotLoaded(why) => return tracing::debug!("{name} can't be loaded: {why}"),
         CallTrouble::Busy => {
             mount.counts.errors.fetch_add(1, Ordering::Relaxed);
-            return tracing::warn!("{name}: no process had room for a call in time");
+            return tracing::warn!("{name}: {request}: no process had room for a call in time");
         }
         CallTrouble::Failed(failure) => {
             count_failed(hooks, failure);
             at_line(hooks, failure)
         }
-        CallTrouble::Late { pid } => {
+        CallTrouble::Late { pid, hook } => {
             ended = Some(*pid);
             format!(
                 "{}: a call took longer than hook_time ({call_time} ms); its process was ended, and the log has its stacks",
-                called(hooks, facts)
+                called(hooks, facts, *hook)
             )
         }
-        CallTrouble::Ended => {
-            format!("{}: the process ended during a call, or sent what is no reply", called(hooks, facts))
+        CallTrouble::Ended(hook) => {
+            format!("{}: the process ended during a call, or sent what is no reply", called(hooks, facts, *hook))
         }
-        CallTrouble::TooLarge => format!("{}: the request is too large for a call", called(hooks, facts)),
+        CallTrouble::TooLarge => format!("{}: the request is too large for a call", called(hooks, facts, None)),
     };
-    tracing::error!("{name}: {what}");
+    tracing::error!("{name}: {request}: {what}");
     mount.failed(Failure {
         request: facts.name.to_owned(),
         method: facts.method.to_owned(),
@@ -173,11 +194,12 @@ fn at_line(hooks: &Hooks, failure: &ScriptFailure) -> String {
     }
 }
 
-/// The hooks of a call. Of several it is not known yet which one was at fault.
-fn called(hooks: &Hooks, facts: &CallFacts<'_>) -> String {
-    match facts.hooks.len() {
-        0 | 1 => places(hooks, facts.hooks),
-        _ => format!("one of {}", places(hooks, facts.hooks)),
+/// The hook of a call that was at fault; all of them where it is not known which one was.
+fn called(hooks: &Hooks, facts: &CallFacts<'_>, known: Option<u16>) -> String {
+    match (known, facts.hooks) {
+        (Some(hook), _) => places(hooks, &[hook]),
+        (None, [_] | []) => places(hooks, facts.hooks),
+        (None, several) => format!("one of {}", places(hooks, several)),
     }
 }
 

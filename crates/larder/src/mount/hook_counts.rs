@@ -33,19 +33,23 @@ pub struct HookCounts {
     pub failed: AtomicU64,
     /// Calls that took longer than `hook_time`, so that the process was ended.
     pub late: AtomicU64,
+    /// Calls in which the process ended by itself.
+    pub ended: AtomicU64,
 }
 
 /// The times of one hook, or of the same hook in several applications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HookSums {
-    /// Calls that ended, in the buckets of their times.
+    /// Calls in the buckets of their times; of those that were late and of those in which the process ended, the time until then.
     pub buckets: [u64; BUCKETS],
     /// Nanoseconds together.
     pub nanos: u64,
     /// Calls that failed.
     pub failed: u64,
-    /// Calls that were late, and did not end.
+    /// Calls that were late, so that their process was ended.
     pub late: u64,
+    /// Calls in which the process ended by itself.
+    pub ended: u64,
 }
 
 impl HookCounts {
@@ -53,6 +57,13 @@ impl HookCounts {
     pub fn took(&self, nanos: u64) {
         self.buckets[bucket_of(nanos.div_ceil(1_000))].fetch_add(1, Ordering::Relaxed);
         self.nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// Counts a call that was late, or in which the process ended, after this time.
+    pub fn was_cut(&self, time: Duration, is_late: bool) {
+        self.took(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        let count = if is_late { &self.late } else { &self.ended };
+        count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The counts at this moment.
@@ -63,12 +74,13 @@ impl HookCounts {
             nanos: load(&self.nanos),
             failed: load(&self.failed),
             late: load(&self.late),
+            ended: load(&self.ended),
         }
     }
 }
 
 impl HookSums {
-    /// Calls that ended.
+    /// Calls, whatever came of them.
     pub fn calls(&self) -> u64 {
         self.buckets.iter().sum()
     }
@@ -84,6 +96,7 @@ impl HookSums {
         self.nanos = self.nanos.saturating_add(other.nanos);
         self.failed += other.failed;
         self.late += other.late;
+        self.ended += other.ended;
     }
 }
 

@@ -7,6 +7,7 @@ mod failures;
 mod hook_counts;
 mod hooks;
 mod lease;
+mod running;
 mod spool;
 mod stage;
 mod stream;
@@ -17,6 +18,7 @@ pub use failures::{FailedLoad, Failure, Failures};
 pub use hook_counts::{HookBook, HookCounts, HookName, HookSums};
 pub use hooks::{Asked, Declared, Hook, HookPlace, Hooks, NamedRoute};
 pub use lease::{MountTrouble, ProcessLease, Room};
+pub use running::{RunningCall, RunningNote};
 pub use spool::{BufferBudget, FILE_EXTENSION, Spool};
 pub use stage::Stage;
 pub use stream::{MountStream, connect_socket};
@@ -32,7 +34,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
@@ -367,6 +369,10 @@ pub struct Process {
     pub ready_at: Duration,
     /// The hooks that it runs, where it serves no requests.
     pub hooks: Option<Arc<Hooks>>,
+    /// Its note of the call that it runs, where it serves hooks.
+    pub running: Option<Arc<RunningNote>>,
+    /// The number of the last call that was made of it.
+    last_call: AtomicU32,
     under_way: AtomicUsize,
     /// The order of its requests, where it serves one at a time.
     turns: Option<Mutex<Turns>>,
@@ -393,10 +399,22 @@ impl Process {
             requests_max,
             ready_at: clock::wall(),
             hooks: None,
+            running: None,
+            last_call: AtomicU32::new(0),
             under_way: AtomicUsize::new(0),
             turns: turns::of_process(requests_max),
             is_hung: AtomicBool::new(false),
             nursery,
+        }
+    }
+
+    /// A number for a call, which no call under way has; not 0.
+    pub fn number_call(&self) -> u32 {
+        loop {
+            let number = self.last_call.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+            if number != 0 {
+                return number;
+            }
         }
     }
 

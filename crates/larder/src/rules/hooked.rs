@@ -136,7 +136,7 @@ pub(super) fn judge_connect(
                     answer.status
                 );
                 let trouble = judged.report(ScriptFailure { by: effects.by, what });
-                failed(&trouble, Some(note.did(trouble.as_str())))
+                failed(&trouble, Some(note.did(&trouble.words())))
             }
             Some(answer) => answered(page(answer, note.at()), Some(note)),
         },
@@ -260,7 +260,7 @@ impl<'a> Judged<'a> {
             }
             Err(NotDone::Failed(failure)) => {
                 let trouble = self.report(failure);
-                let note = note.did(trouble.as_str());
+                let note = note.did(&trouble.words());
                 self.failed(&trouble, Some(note), hooked_by)
             }
             // It is about the client, and no failure of the script: no client fills the list of failures.

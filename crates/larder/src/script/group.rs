@@ -13,7 +13,7 @@ use crate::clock;
 use crate::config::Mount;
 use crate::config::application::Interface;
 use crate::config::python::ReloadAt;
-use crate::mount::{Declared, FailedLoad, Hook, Hooks, Hung, MountState, Process, Version};
+use crate::mount::{Declared, FailedLoad, Hook, Hooks, Hung, MountState, Process, RunningNote, Version};
 use rustix::process::{Signal, kill_process};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -100,6 +100,8 @@ struct Member {
     began_at: SystemTime,
     /// It began with the files that are kept of its version.
     is_of_copy: bool,
+    /// Its note of the call that it runs.
+    running: Option<Arc<RunningNote>>,
     phase: Phase,
     /// It was killed because it hung.
     hung: Option<HungMember>,
@@ -197,7 +199,7 @@ impl Group {
             Phase::Loading | Phase::Draining(_) => None,
         };
         let known = hook.and_then(|place| hooks.as_ref()?.at(place));
-        known.into_iter().for_each(count_late);
+        // The worker whose call it was counts it.
         member.hung = Some(HungMember { is_counted: known.is_some(), hooks });
         let (pid, name) = (member.pid, &self.mount.application.name);
         let (limit, setting) = match self.mount.application.interface {
@@ -407,7 +409,7 @@ impl Group {
     }
 
     fn started(&mut self, started: Started, is_of_copy: bool) {
-        let Started { number, pid, socket } = started;
+        let Started { number, pid, socket, running } = started;
         self.state.counts.started.fetch_add(1, Ordering::Relaxed);
         let (generation, began, began_at) = (self.generation, Instant::now(), wall_time());
         let control_group = self.control_group(number, pid);
@@ -420,6 +422,7 @@ impl Group {
             began,
             began_at,
             is_of_copy,
+            running: running.map(Arc::new),
             phase,
             hung: None,
             descendants,
@@ -471,7 +474,7 @@ impl Group {
         let requests_max = process::requests_max(&self.mount);
         let hung = self.means.hung.clone();
         let generation = self.generation;
-        let is_first = !self.is_serving(generation);
+        let (is_first, is_new) = (!self.is_serving(generation), self.files_of != generation);
         // One that is ready too late, because another generation has begun, says nothing of that one.
         let is_loading = |member: &mut Member| member.number == number && matches!(member.phase, Phase::Loading);
         if !self.of(generation).any(is_loading) {
@@ -491,6 +494,7 @@ impl Group {
         let Some(member) = self.of(generation).find(|member| member.number == number) else { return };
         let mut process = Process::new(number, member.pid, member.socket.clone(), requests_max, hung);
         process.hooks.clone_from(&hooks);
+        process.running.clone_from(&member.running);
         member.phase = Phase::Ready(Arc::new(process));
         let began = member.began_at;
         if let Some(hooks) = &hooks {
@@ -506,10 +510,10 @@ impl Group {
         }
         self.confined(number, (ready.confined, ready.lacks));
         let version = if generation == self.state.newest() { Version::Newest } else { Version::LastGood };
-        if is_first && version == Version::Newest && generation > 1 {
+        if is_new && version == Version::Newest && generation > 1 {
             tracing::info!("{}: its newest version serves", self.mount.application.name);
         }
-        self.state.loaded(ready.python, version, is_first);
+        self.state.loaded(ready.python, version, is_new);
         self.publish();
     }
 

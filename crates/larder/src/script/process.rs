@@ -6,9 +6,10 @@ use super::files::ScriptFolder;
 use super::stacks::{Frame, StackFinder};
 use crate::config::Mount;
 use crate::config::application::Interface;
+use crate::mount::RunningNote;
 use serde_json::json;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -49,6 +50,8 @@ pub(super) struct Started {
     pub number: u64,
     pub pid: u32,
     pub socket: PathBuf,
+    /// Its note of the call that it runs, where it serves hooks and the system has memory to share.
+    pub running: Option<RunningNote>,
 }
 
 /// The interpreter for an application.
@@ -149,6 +152,8 @@ pub(super) fn start(
     let _ = std::fs::remove_file(&socket);
     let listener = UnixListener::bind(&socket)?;
     let python = &mount.python;
+    let is_of_hooks = mount.application.interface == Interface::Hooks;
+    let (running, inherited) = is_of_hooks.then(RunningNote::make).and_then(Result::ok).unzip();
     let order = json!({
         "app": mount.application.name,
         "folder": std::path::absolute(&python.folder)?,
@@ -160,6 +165,7 @@ pub(super) fn start(
         "network": python.network,
         "children_max": (guard == ChildGuard::Keeper).then_some(python.children_max),
         "kept": source.kept.map(Path::to_string_lossy),
+        "running": inherited.as_ref().map(OwnedFd::as_raw_fd),
     });
     let library = folder.library();
     let stacks = StackFinder::new(&library);
@@ -190,7 +196,7 @@ pub(super) fn start(
         tokio::task::spawn_local(pass_on(log, label, Some(look)))
     });
     tokio::task::spawn_local(watch(child, said, (number, passing), socket.clone(), events));
-    Ok(Started { number, pid, socket })
+    Ok(Started { number, pid, socket, running })
 }
 
 /// Tells the events of a process until it has ended.

@@ -1,7 +1,7 @@
 // Applications in Python: their state, their processes, and what went wrong in them. Tracebacks are texts of strangers.
 
 import { get } from "./api.js";
-import { bytes, clock, fill, harmless, make, nothing, number, say, span, table, time, within } from "./words.js";
+import { bytes, clock, fill, harmless, make, nothing, number, say, span, table, time } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
 
@@ -110,16 +110,16 @@ class Card {
   /** Each hook with its calls and how long they take. */
   showHooks({ hooks }) {
     this.hooks.hidden = !hooks.length;
-    const text = (shown) => (shown ? shown.join("\u00a0").trim() : "–");
-    const of = (micros) => (micros === null ? "–" : text(within(micros)));
+    // Counted times are known by the upper bound of their bucket; the last bucket has none.
+    const bound = (micros, calls) => (micros !== null ? `≤\u00a0${time(micros)}` : calls ? "beyond" : "–");
     const mean = (micros) => (micros === null ? "–" : micros < 100 ? `${micros.toFixed(1)}\u00a0µs` : time(Math.round(micros)));
     const failures = (many) => (many ? make("span", { class: "failed" }, number(many)) : "0");
     fill(this.hooks, table("Hooks", [
-      { title: "hook", kind: "w" }, { title: "stage", kind: "named" }, { title: "calls", kind: "n named" }, { title: "failed", kind: "n named" }, { title: "late", kind: "n named" },
+      { title: "hook", kind: "w" }, { title: "stage", kind: "named" }, { title: "calls", kind: "n named" }, { title: "failed", kind: "n named" }, { title: "late", kind: "n named" }, { title: "ended", kind: "n named" },
       { title: "mean", kind: "n named" }, { title: "median", kind: "n named" }, { title: "p99", kind: "n named" },
     ], hooks.map((hook) => [
       make("span", { class: "hook" }, make("b", {}, harmless(hook.name)), " ", make("span", { class: "note mono" }, harmless(`${hook.script}:${hook.line}`))), hook.stage,
-      number(hook.calls), failures(hook.failed), failures(hook.late), mean(hook.mean_micros), of(hook.median_micros), of(hook.p99_micros),
+      number(hook.calls), failures(hook.failed), failures(hook.late), failures(hook.ended), mean(hook.mean_micros), bound(hook.median_micros, hook.calls), bound(hook.p99_micros, hook.calls),
     ])));
   }
 

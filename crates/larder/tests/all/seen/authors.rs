@@ -122,12 +122,14 @@ fn tests_fail_pass_and_end_in_time() {
         "from larder.testing import call\n\
          def test_good(): assert call('policy.py', '/a/?utm_a=1&id=1').query == 'id=1'\n\
          def test_bad(): assert call('policy.py', '/a/?utm_a=1&id=1').query == 'id=2'\n\
-         def test_hang(): call('policy.py', '/hang')\n",
+         def test_hang(): call('policy.py', '/hang')\n\
+         def test_loop():\n    while True: pass\n",
     );
     let (exit, text) = desk.larder(&["test", "--time", "300ms", "test_policy.py"]);
-    assert!(exit == Some(1) && text.contains("1 passed, 2 failed in "), "{exit:?} {text}");
+    assert!(exit == Some(1) && text.contains("1 passed, 3 failed in "), "{exit:?} {text}");
     assert!(text.contains("left   'id=1'\n      right  'id=2'"), "{text}");
-    assert!(text.contains("it took longer than 0.3 s") && text.contains(", in hangs"), "{text}");
+    assert!(text.contains("policy.py:6: hangs took longer than hook_time (50 ms), and was here:\n"), "{text}");
+    assert!(text.contains(", in hangs") && text.contains("it took longer than 0.3 s"), "{text}");
     assert_eq!(desk.larder(&["test", "-k", "good"]).0, Some(0));
     let output = larder(desk.folder.path(), &["test", "-k", "a", "--time", "300ms", "--json"]);
     let said: Value = serde_json::from_slice(&output.stdout).unwrap();

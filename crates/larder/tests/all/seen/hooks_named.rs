@@ -128,8 +128,8 @@ fn a_hook_that_answers_is_named_with_its_site() {
     for (path, wanted, words) in [
         ("/login", "request login policy.py:15", "answers 303"),
         ("/hello", "request hello policy.py:17", "answers 200"),
-        ("/boom", "request boom policy.py:23", "hook-failed"),
-        ("/bad", "request bad policy.py:36", "hook-failed"),
+        ("/boom", "request boom policy.py:23", "hook-failed by KeyError; `larder scripts` has the traceback"),
+        ("/bad", "request bad policy.py:36", "hook-failed by ValueError; `larder scripts` has the traceback"),
     ] {
         let answer = stage.ask(path, "");
         let (hooks, shown) = explained(&stage, &answer);

@@ -19,6 +19,7 @@ mod hooks_answers;
 mod hooks_failing;
 mod hooks_forward;
 mod hooks_named;
+mod hooks_waiting;
 mod identities;
 mod lists;
 mod login_page;
