@@ -3,6 +3,7 @@
 use crate::caught;
 use crate::env::PeerFacts;
 use crate::h1::{self, Connection, Start, Workspace};
+use crate::h2;
 use crate::handshake::shake_hands;
 use crate::listener::Listener;
 use crate::page::Page;
@@ -86,6 +87,9 @@ pub fn begin(space: &Rc<Workspace>, listener: &Arc<Listener>, socket: Socket, ad
         match shaken.and_then(|wire| Ok((certificate_of(&wire, &peer.listener)?, wire))) {
             Ok((certificate, wire)) => {
                 let peer = PeerFacts { certificate, sni: wire.server_name(), ..peer };
+                if wire.speaks_http2() {
+                    return h2::serve(space, peer, wire, BytesMut::new()).await;
+                }
                 h1::serve(Connection::new(space, peer, wire, BytesMut::new()), Start::NextRequest).await;
             }
             // A client that closed before its handshake asked for nothing, as monitors do that check whether the port is open.

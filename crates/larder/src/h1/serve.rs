@@ -118,6 +118,11 @@ pub async fn serve(mut connection: Box<Connection>, start: Start) -> Option<Box<
                     }
                 }
                 Err(End::Idle) => return Some(connection),
+                Err(End::Http2) => {
+                    // Boxed, so that every connection's task stays small.
+                    connection.speak_http2().await;
+                    return None;
+                }
                 Err(end) => {
                     Box::pin(refuse(connection, &end)).await;
                     return None;
@@ -292,7 +297,7 @@ fn page_for_end(end: &End) -> Option<Page> {
             .closing()
             .with("Retry-After", "5"),
         ),
-        End::Quiet | End::Broken | End::Idle => None,
+        End::Quiet | End::Broken | End::Idle | End::Http2 => None,
     }
 }
 

@@ -333,8 +333,9 @@ pub fn listener(listen: &Listen) -> Result<Arc<Listener>, StartError> {
     let tls = match listen.tls.as_slice() {
         [] => None,
         files => {
-            let certificates = Certificates::load(files).map_err(StartError::Tls)?;
-            Some(certificates.into_config(clients.as_deref()).map_err(StartError::Tls)?)
+            let certificates = Arc::new(Certificates::load(files).map_err(StartError::Tls)?);
+            let config = certificates.config(clients.as_deref(), listen.http2).map_err(StartError::Tls)?;
+            Some((config, certificates))
         }
     };
     Ok(Arc::new(Listener::of(listen, tls, clients)))
