@@ -4,6 +4,7 @@ use super::Link;
 use super::meters::Flood;
 use super::request;
 use super::state::{Event, State, Trouble};
+use super::stream::Stream;
 use crate::env::PeerFacts;
 use crate::h1::Workspace;
 use crate::ticker::{Timer, Wait, WaitEnd};
@@ -40,8 +41,15 @@ pub fn serve(space: Rc<Workspace>, peer: PeerFacts, wire: Wire, inbox: BytesMut)
             waker: RefCell::default(),
             is_changed: Cell::new(false),
         });
-        let mut connection =
-            Connection { link, wire, is_unflushed: false, idle_since: now, head_since: now, written_at: now };
+        let mut connection = Connection {
+            link,
+            wire,
+            answered: Vec::new(),
+            is_unflushed: false,
+            idle_since: now,
+            head_since: now,
+            written_at: now,
+        };
         let end = connection.run(&timer).await;
         connection.end(end, &timer).await;
     })
@@ -50,6 +58,8 @@ pub fn serve(space: Rc<Workspace>, peer: PeerFacts, wire: Wire, inbox: BytesMut)
 struct Connection {
     link: Rc<Link>,
     wire: Wire,
+    /// Streams of requests that were answered at once, until their frames are made.
+    answered: Vec<(u32, Stream)>,
     /// TLS may hold bytes that it has encrypted.
     is_unflushed: bool,
     /// The tick since which no stream is open.
@@ -76,7 +86,7 @@ enum End {
     Trouble(Trouble),
 }
 
-/// What a turn of reading and writing has done.
+/// The result of a turn of reading and writing has done.
 enum Turn {
     Read,
     Wrote,
@@ -121,7 +131,9 @@ impl Connection {
                 Event::NeedsBytes => break,
                 Event::Request { stream, ends_stream } => {
                     any = true;
-                    request::begin(&self.link, stream, ends_stream)?;
+                    if let Some(answered) = request::begin(&self.link, stream, ends_stream)? {
+                        self.answered.push((stream, answered));
+                    }
                 }
             }
         }
@@ -129,6 +141,13 @@ impl Connection {
         state.pump();
         let tally = &self.link.space.env.tally;
         tally.http2_streams_refused.add(state.take_refused());
+        drop(state);
+        for (number, stream) in self.answered.drain(..) {
+            // A client whose windows are too small for the answer.
+            if self.link.state.borrow().has(number) {
+                request::finish(&self.link, number, stream);
+            }
+        }
         Ok(any)
     }
 

@@ -6,8 +6,7 @@ use larder_wire::body::{Decoded, Decoder, Event};
 use larder_wire::fields::is_token;
 use larder_wire::framing::Framing;
 use larder_wire::h2::hpack::FieldList;
-use larder_wire::parse::{HeadLimits, HeadScan, Parsed};
-use larder_wire::{Fault, FaultKind, Fields, RequestHead, Side, Version};
+use larder_wire::{Fault, FaultKind, Fields, Side};
 
 /// How the target of a request is written for the parser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,15 +39,14 @@ struct Parts<'a> {
     cookie: Vec<u8>,
 }
 
-/// The head that a field list makes. `text` is a buffer for it as HTTP/1.1 writes it; `form` decides by the authority how the target
-/// is written.
-pub fn plan(
+/// Writes the head that a field list makes, as HTTP/1.1 does, in place of this text; `form` decides by the authority how the target is
+/// written. The parser has to find the end of the head at the end of the text.
+pub fn write(
     list: &FieldList,
     ends_stream: bool,
     form: impl FnOnce(&[u8]) -> TargetForm,
-    limits: &HeadLimits,
     text: &mut Vec<u8>,
-) -> Result<Box<RequestHead>, HeadFault> {
+) -> Result<(), HeadFault> {
     if list.is_too_long() {
         return Err(HeadFault::Refused(Fault::client(
             FaultKind::HeadTooLong,
@@ -73,14 +71,7 @@ pub fn plan(
         write_line(text, b"transfer-encoding", b"chunked");
     }
     text.extend_from_slice(b"\r\n");
-    let parsed = HeadScan::new().request_after(&mut None, text, limits).map_err(HeadFault::Refused)?;
-    match parsed {
-        Parsed::Complete { mut head, len } if len == text.len() => {
-            head.version = Version::Http2;
-            Ok(head)
-        }
-        _ => Err(Malformed("a head that ends elsewhere than its fields say")),
-    }
+    Ok(())
 }
 
 impl<'a> Parts<'a> {

@@ -6,64 +6,109 @@ use super::meters::Flood;
 use super::state::Trouble;
 use super::stream::Stream;
 use crate::clock;
-use crate::exchange::{self, Exchange, deliver};
+use crate::exchange::stream::ClientStream;
+use crate::exchange::{self, Exchange, broken_page, deliver};
+use crate::h1::head_cache::Request;
+use crate::h1::quick::{self, Begun, Quick};
 use crate::page::Page;
 use crate::request_body::RequestBody;
 use crate::rules;
 use larder_wire::framing::{self, Framing};
 use larder_wire::h2::ErrorCode;
-use larder_wire::{Fault, Method, RequestHead, Scheme, Url};
+use larder_wire::parse::{HeadScan, Parsed};
+use larder_wire::{Fault, Method, RequestHead, Scheme, Url, Version};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-/// Begins the request whose fields the state has.
-pub fn begin(link: &Rc<Link>, stream: u32, ends_stream: bool) -> Result<(), Trouble> {
-    let planned = {
-        let mut state = link.state.borrow_mut();
-        let mut text = std::mem::take(&mut state.text);
-        let form = |authority: &[u8]| target_form(link, authority);
-        let planned = head::plan(&state.fields, ends_stream, form, &link.space.head_limits, &mut text);
-        state.text = text;
-        planned
-    };
+/// Begins the request whose fields the state has. Gives its stream where the answer is handed over already and may be sent at once.
+pub fn begin(link: &Rc<Link>, stream: u32, ends_stream: bool) -> Result<Option<Stream>, Trouble> {
     link.space.connections.visitors.requests(link.peer.address.ip(), 1);
-    let head = match planned {
-        Ok(head) => head,
-        Err(HeadFault::Malformed(detail)) => return reset_malformed(link, stream, detail),
+    let mut request = match read(link, ends_stream) {
+        Ok(request) => request,
+        Err(HeadFault::Malformed(detail)) => return reset_malformed(link, stream, detail).map(|()| None),
         Err(HeadFault::Refused(fault)) => {
             refuse(link, stream, &fault);
-            return Ok(());
+            return Ok(None);
         }
     };
-    let length = match framing::of_request(&head) {
+    let length = match framing::of_request(&request) {
         Ok(Framing::Length(bytes)) => Some(bytes),
         _ => None,
     };
     if ends_stream && length.is_some_and(|bytes| bytes > 0) {
-        return reset_malformed(link, stream, "no DATA where Content-Length says more");
+        return reset_malformed(link, stream, "no DATA where Content-Length says more").map(|()| None);
     }
-    link.state.borrow_mut().begin(stream, length, head.fields.get("Priority"));
-    if is_misdirected(link, &head) {
-        answer_by(link, stream, &head, &misdirected());
-    } else if head.method == Method::Connect {
-        answer_by(link, stream, &head, &no_tunnels());
-    } else {
-        run(link, stream, head);
+    link.state.borrow_mut().begin(stream, length, request.fields.get("Priority"));
+    if is_misdirected(link, &request) {
+        answer_by(link, stream, &request, &misdirected());
+        return Ok(None);
     }
-    Ok(())
+    if request.method == Method::Connect {
+        answer_by(link, stream, &request, &no_tunnels());
+        return Ok(None);
+    }
+    let mut transport = Stream::new(link, stream);
+    let answered = catch_unwind(AssertUnwindSafe(|| quick::try_answer(&link.space, &mut transport, &mut request)));
+    match answered {
+        Ok(Quick::Answered) => {
+            // The next head is compared with the text that this one was read from.
+            request.head.version = Version::Http11;
+            link.space.heads.keep(link.peer.address, request);
+            return Ok(Some(transport));
+        }
+        Ok(Quick::Waits(begun)) => run(link, stream, transport, (request.head, *begun)),
+        Err(_) => broken(link, stream, transport),
+    }
+    Ok(None)
+}
+
+/// Reads the fields that the state has by the parser of HTTP/1.1.
+fn read(link: &Link, ends_stream: bool) -> Result<Request, HeadFault> {
+    let mut state = link.state.borrow_mut();
+    let mut text = std::mem::take(&mut state.text);
+    let form = |authority: &[u8]| target_form(link, authority);
+    let space = &link.space;
+    let parsed = head::write(&state.fields, ends_stream, form, &mut text).and_then(|()| {
+        let scan =
+            |before: &mut Option<Box<RequestHead>>| HeadScan::new().request_after(before, &text, &space.head_limits);
+        space.heads.read(link.peer.address, scan).map_err(HeadFault::Refused)
+    });
+    let length = text.len();
+    state.text = text;
+    match parsed? {
+        Parsed::Complete { head: mut request, len } if len == length => {
+            request.head.version = Version::Http2;
+            Ok(request)
+        }
+        _ => Err(HeadFault::Malformed("a head that ends elsewhere than its fields say")),
+    }
 }
 
 /// Runs the exchange of a request in a task of its own.
-fn run(link: &Rc<Link>, number: u32, head: Box<RequestHead>) {
-    let mut stream = Stream::new(link, number);
-    let record = exchange::begin(&link.space.env, &link.peer, &head);
+fn run(link: &Rc<Link>, number: u32, mut stream: Stream, (head, begun): (Box<RequestHead>, Begun)) {
     let body = RequestBody::of(&head);
-    let exchange = Exchange { request: Rc::new(*head), record, verdict: None, key: None, body };
+    let Begun { verdict, record, key } = begun;
+    let exchange = Exchange { request: Rc::new(*head), record, verdict, key, body };
     // Boxed: the runtime moves a task's future three times from place to place.
     let task = tokio::task::spawn_local(Box::pin(async move {
         exchange.run(&mut stream).await;
         stream.finish().await;
     }));
     link.state.borrow_mut().served_by(number, task.abort_handle());
+}
+
+/// Answers a request that met a broken invariant. The unwinding dropped its record, so a new one is made.
+fn broken(link: &Rc<Link>, number: u32, mut stream: Stream) {
+    let env = &link.space.env;
+    env.tally.panics.add(1);
+    let page = broken_page();
+    if stream.answer_has_begun() {
+        env.finish_unanswered(&link.peer.listener, link.peer.address, page.word);
+        return stream.break_off();
+    }
+    deliver::send_page(&mut stream, &page, false, clock::now(), None);
+    env.finish_refused(&link.peer.listener, link.peer.address, &page);
+    finish(link, number, stream);
 }
 
 /// Answers a request by a page.
@@ -87,7 +132,7 @@ fn refuse(link: &Rc<Link>, number: u32, fault: &Fault) {
 }
 
 /// Waits in a task until the client has taken an answer.
-fn finish(link: &Rc<Link>, number: u32, stream: Stream) {
+pub fn finish(link: &Rc<Link>, number: u32, stream: Stream) {
     let task = tokio::task::spawn_local(stream.finish());
     link.state.borrow_mut().served_by(number, task.abort_handle());
 }

@@ -118,7 +118,7 @@ pub struct StreamState {
     flush_waker: Option<Waker>,
 }
 
-/// What came of the client's bytes.
+/// The events in the client's bytes.
 pub enum Event {
     /// A request: its fields are in [`State::fields`].
     Request {
@@ -426,7 +426,7 @@ impl State {
         }
     }
 
-    /// The exchange of a stream is over. What is left of its answer is sent; where the client has not ended its body, it is told that
+    /// The exchange of a stream is over. The rest of its answer is sent; where the client has not ended its body, it is told that
     /// the rest is not wanted (RFC 9113 section 8.1).
     pub fn finish(&mut self, stream: u32) {
         let Some(state) = self.streams.get_mut(&stream) else { return };

@@ -25,7 +25,8 @@ const QUEUED_BYTES_MAX: usize = 256 * 1024;
 pub struct Stream {
     link: Rc<Link>,
     number: u32,
-    timer: Timer,
+    /// The timer of its waits; most answers need none.
+    timer: Option<Timer>,
     answer_began: bool,
     uploaded: u64,
     pauses: Pauses,
@@ -35,7 +36,7 @@ impl Stream {
     /// The stream of this number.
     pub fn new(link: &Rc<Link>, number: u32) -> Stream {
         Stream {
-            timer: link.space.env.ticker.timer(),
+            timer: None,
             link: Rc::clone(link),
             number,
             answer_began: false,
@@ -74,6 +75,7 @@ impl Stream {
         let config = self.link.space.env.config();
         let limit = self.pauses.silence_left(&config, self.uploaded);
         let (link, number) = (Rc::clone(&self.link), self.number);
+        let timer = self.timer.get_or_insert_with(|| self.link.space.env.ticker.timer());
         let waiting = self.pauses.silence();
         let part = poll_fn(|cx| {
             let part = link.state.borrow_mut().poll_body(number, cx);
@@ -83,7 +85,7 @@ impl Stream {
             }
             part
         });
-        let part = self.timer.limit(limit, Wait::Busy, part).await;
+        let part = timer.limit(limit, Wait::Busy, part).await;
         drop(waiting);
         match part {
             Ok(Ok(part)) => Ok(part),
@@ -207,7 +209,8 @@ impl ClientStream for Stream {
                 }
                 flushed
             });
-            match self.timer.limit(limit, Wait::Busy, flushed).await {
+            let timer = self.timer.get_or_insert_with(|| env.ticker.timer());
+            match timer.limit(limit, Wait::Busy, flushed).await {
                 Ok(Ok(Flushed::Whole)) => {
                     self.pauses.note_stall(&env.config(), env.ticker.since(began), before);
                     return Ok(waits);
