@@ -25,6 +25,9 @@ const LINGER: Duration = Duration::from_millis(500);
 /// Bytes that a client may send after the last frame, which are read so that a reset does not overtake that frame.
 const LINGER_BYTES_MAX: usize = 512 * 1024;
 
+/// After so many requests of one connection the worker's list of clients is told of them.
+const NOTED_REQUESTS: u64 = 32;
+
 /// Serves a connection to its end. These bytes of the client were read already.
 pub fn serve(space: Rc<Workspace>, peer: PeerFacts, wire: Wire, inbox: BytesMut) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
@@ -45,6 +48,7 @@ pub fn serve(space: Rc<Workspace>, peer: PeerFacts, wire: Wire, inbox: BytesMut)
             link,
             wire,
             answered: Vec::new(),
+            unnoted: 0,
             is_unflushed: false,
             idle_since: now,
             head_since: now,
@@ -60,6 +64,8 @@ struct Connection {
     wire: Wire,
     /// Streams of requests that were answered at once, until their frames are made.
     answered: Vec<(u32, Stream)>,
+    /// Requests that the worker's list of clients was not told of yet.
+    unnoted: u64,
     /// TLS may hold bytes that it has encrypted.
     is_unflushed: bool,
     /// The tick since which no stream is open.
@@ -131,6 +137,7 @@ impl Connection {
                 Event::NeedsBytes => break,
                 Event::Request { stream, ends_stream } => {
                     any = true;
+                    self.unnoted += 1;
                     if let Some(answered) = request::begin(&self.link, stream, ends_stream)? {
                         self.answered.push((stream, answered));
                     }
@@ -148,7 +155,16 @@ impl Connection {
                 request::finish(&self.link, number, stream);
             }
         }
+        if self.unnoted >= NOTED_REQUESTS {
+            self.note_requests();
+        }
         Ok(any)
+    }
+
+    /// Tells the worker's list of clients of the requests since the last call.
+    fn note_requests(&mut self) {
+        let visitors = &self.link.space.connections.visitors;
+        visitors.requests(self.link.peer.address.ip(), std::mem::take(&mut self.unnoted));
     }
 
     /// The time that the connection may now let pass, and how it ends after that.
@@ -168,11 +184,10 @@ impl Connection {
         }
         let left = |limit: Duration, since: u64| limit.saturating_sub(ticker.since(since));
         let mut limit = (Duration::MAX, End::Idle);
-        if state.is_idle() {
-            limit = (left(config.timeouts.idle, self.idle_since), End::Idle);
-        }
-        if state.is_in_head() && left(config.timeouts.head, self.head_since) < limit.0 {
+        if state.is_in_head() {
             limit = (left(config.timeouts.head, self.head_since), End::LateHead);
+        } else if state.is_idle() {
+            limit = (left(config.timeouts.idle, self.idle_since), End::Idle);
         }
         if !state.outbox.is_empty() && left(config.timeouts.write, self.written_at) < limit.0 {
             limit = (left(config.timeouts.write, self.written_at), End::Stalled);
@@ -287,6 +302,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        self.note_requests();
         self.link.state.borrow_mut().end_streams();
     }
 }

@@ -11,6 +11,7 @@ use crate::exchange::{self, Exchange, broken_page, deliver};
 use crate::h1::head_cache::Request;
 use crate::h1::quick::{self, Begun, Quick};
 use crate::page::Page;
+use crate::permit::StreamPermit;
 use crate::request_body::RequestBody;
 use crate::rules;
 use larder_wire::framing::{self, Framing};
@@ -22,7 +23,6 @@ use std::rc::Rc;
 
 /// Begins the request whose fields the state has. Gives its stream where the answer is handed over already and may be sent at once.
 pub fn begin(link: &Rc<Link>, stream: u32, ends_stream: bool) -> Result<Option<Stream>, Trouble> {
-    link.space.connections.visitors.requests(link.peer.address.ip(), 1);
     let mut request = match read(link, ends_stream) {
         Ok(request) => request,
         Err(HeadFault::Malformed(detail)) => return reset_malformed(link, stream, detail).map(|()| None),
@@ -56,7 +56,7 @@ pub fn begin(link: &Rc<Link>, stream: u32, ends_stream: bool) -> Result<Option<S
             link.space.heads.keep(link.peer.address, request);
             return Ok(Some(transport));
         }
-        Ok(Quick::Waits(begun)) => run(link, stream, transport, (request.head, *begun)),
+        Ok(Quick::Waits(begun)) => run_if_permitted(link, stream, transport, (request.head, *begun)),
         Err(_) => broken(link, stream, transport),
     }
     Ok(None)
@@ -84,8 +84,32 @@ fn read(link: &Link, ends_stream: bool) -> Result<Request, HeadFault> {
     }
 }
 
+/// Runs the exchange of a request, unless its client has as many under way as it may have connections. The first one of a connection
+/// needs no further permit.
+fn run_if_permitted(link: &Rc<Link>, number: u32, mut stream: Stream, (head, begun): (Box<RequestHead>, Begun)) {
+    let space = &link.space;
+    let is_alone = link.state.borrow().streams() <= 1;
+    let permit =
+        (!is_alone).then(|| StreamPermit::take(&space.connections, &space.env, link.peer.address.ip())).transpose();
+    match permit {
+        Ok(permit) => run(link, number, stream, (head, begun, permit)),
+        Err(full) => {
+            space.env.tally.connections_refused.add(1);
+            let mut record = begun.record;
+            deliver::deliver_page(&mut stream, &head, &full.page(), &mut record);
+            record.finish();
+            finish(link, number, stream);
+        }
+    }
+}
+
 /// Runs the exchange of a request in a task of its own.
-fn run(link: &Rc<Link>, number: u32, mut stream: Stream, (head, begun): (Box<RequestHead>, Begun)) {
+fn run(
+    link: &Rc<Link>,
+    number: u32,
+    mut stream: Stream,
+    (head, begun, permit): (Box<RequestHead>, Begun, Option<StreamPermit>),
+) {
     let body = RequestBody::of(&head);
     let Begun { verdict, record, key } = begun;
     let exchange = Exchange { request: Rc::new(*head), record, verdict, key, body };
@@ -93,6 +117,7 @@ fn run(link: &Rc<Link>, number: u32, mut stream: Stream, (head, begun): (Box<Req
     let task = tokio::task::spawn_local(Box::pin(async move {
         exchange.run(&mut stream).await;
         stream.finish().await;
+        drop(permit);
     }));
     link.state.borrow_mut().served_by(number, task.abort_handle());
 }

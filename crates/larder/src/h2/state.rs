@@ -234,6 +234,11 @@ impl State {
         self.streams.is_empty()
     }
 
+    /// The number of streams that are open.
+    pub fn streams(&self) -> usize {
+        self.streams.len()
+    }
+
     /// Whether GOAWAY was sent.
     pub fn is_leaving(&self) -> bool {
         self.is_leaving

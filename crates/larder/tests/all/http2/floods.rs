@@ -105,6 +105,23 @@ fn floods_end_their_connection() {
     assert_eq!(counted, cases.len() as u64);
 }
 
+/// Streams that wait beside others count as connections of their client.
+#[test]
+fn streams_that_wait_are_counted_by_client() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, address) = site(folder.path(), "[limits]\nconnections_per_client_max = 4\n");
+    let mut client = connect(address);
+    assert_eq!(client.ask(1, "/fresh").text(), "bytes");
+    client.send(|out| (3..15).step_by(2).for_each(|stream| write_request(out, stream, &get("/slow"), true)));
+    client.read_until(|client| client.answers.values().filter(|answer| answer.has_ended).count() == 7);
+    let of = |status: &str| client.answers.values().filter(|answer| answer.status() == status).count();
+    assert_eq!((of("200"), of("503")), (5, 2), "one for the connection, three beside it, and two too many");
+    // The permits are given back; a hit needs none.
+    assert_eq!(client.ask(15, "/slow").text(), "slow");
+    let log = log(server, folder.path());
+    assert_eq!(log.matches(" connections-per-client-max ").count(), 2, "{log}");
+}
+
 /// A list that is longer than permitted is decoded, refused, and spoils nothing.
 #[test]
 fn long_field_lists_are_refused() {
