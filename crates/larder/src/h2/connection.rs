@@ -49,6 +49,7 @@ pub fn serve(space: Rc<Workspace>, peer: PeerFacts, wire: Wire, inbox: BytesMut)
             wire,
             answered: Vec::new(),
             unnoted: 0,
+            gives_way: false,
             is_unflushed: false,
             idle_since: now,
             head_since: now,
@@ -66,6 +67,8 @@ struct Connection {
     answered: Vec<(u32, Stream)>,
     /// Requests that the worker's list of clients was not told of yet.
     unnoted: u64,
+    /// Other tasks run before the next turn.
+    gives_way: bool,
     /// TLS may hold bytes that it has encrypted.
     is_unflushed: bool,
     /// The tick since which no stream is open.
@@ -104,18 +107,22 @@ enum Turn {
 impl Connection {
     async fn run(&mut self, timer: &Timer) -> End {
         loop {
-            match self.begin_requests() {
-                // The exchanges run before their answers are written, so that these go out together.
-                Ok(true) => tokio::task::yield_now().await,
-                Ok(false) => {}
-                Err(trouble) => return End::Trouble(trouble),
+            if let Err(trouble) = self.begin_requests() {
+                return End::Trouble(trouble);
+            }
+            // After a read the exchanges run before their answers are written, so that these go out together; and a client that sends
+            // without end, or takes a large answer as fast as it is written, must not hold up the others of its worker.
+            if std::mem::take(&mut self.gives_way) {
+                tokio::task::yield_now().await;
             }
             let (limit, late) = self.limit();
             let wait = if self.link.state.borrow().is_leaving() { Wait::Busy } else { Wait::Idle };
             let turn = timer.limit(limit, wait, poll_fn(|cx| self.poll_turn(cx))).await;
             match turn {
                 Ok(Ok(Turn::Closed)) | Ok(Err(_)) => return End::Gone,
-                Ok(Ok(Turn::Read | Turn::Wrote | Turn::Changed)) => {}
+                Ok(Ok(Turn::Read)) => self.gives_way = true,
+                Ok(Ok(Turn::Wrote)) => self.gives_way = !self.link.state.borrow().outbox.is_empty(),
+                Ok(Ok(Turn::Changed)) => {}
                 Err(WaitEnd::Draining | WaitEnd::Ending) => {
                     self.link.state.borrow_mut().leave(ErrorCode::NoError, "the server goes down");
                 }
@@ -128,15 +135,13 @@ impl Connection {
         }
     }
 
-    /// Begins the requests that have come; whether there were any.
-    fn begin_requests(&mut self) -> Result<bool, Trouble> {
-        let mut any = false;
+    /// Begins the requests that have come, and makes frames of what waits.
+    fn begin_requests(&mut self) -> Result<(), Trouble> {
         loop {
             let event = self.link.state.borrow_mut().next_event();
             match event? {
                 Event::NeedsBytes => break,
                 Event::Request { stream, ends_stream } => {
-                    any = true;
                     self.unnoted += 1;
                     if let Some(answered) = request::begin(&self.link, stream, ends_stream)? {
                         self.answered.push((stream, answered));
@@ -158,7 +163,7 @@ impl Connection {
         if self.unnoted >= NOTED_REQUESTS {
             self.note_requests();
         }
-        Ok(any)
+        Ok(())
     }
 
     /// Tells the worker's list of clients of the requests since the last call.

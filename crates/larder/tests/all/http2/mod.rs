@@ -69,6 +69,8 @@ fn serve(stream: &TcpStream) -> Option<()> {
             }
             "half" => {
                 write!(out, "HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nContent-Length: 4\r\n\r\nha").ok()?;
+                // A body that is known to be broken before its head went out would be a page.
+                std::thread::sleep(Duration::from_millis(300));
                 return None;
             }
             _ => write!(
