@@ -105,15 +105,7 @@ fn the_strict_parser_judges_requests_of_both_versions() {
         (vec![(":method", "GET"), (":scheme", "http"), (":path", "/")], "400"),
         (with("get", &[("content-length", "x")]), "400"),
         (with("get", &[("content-length", "0"), ("content-length", "0")]), "400"),
-        (
-            vec![
-                (":method", "GET"),
-                (":scheme", "http"),
-                (":authority", "a..b c".split(' ').next().unwrap()),
-                (":path", "/"),
-            ],
-            "404",
-        ),
+        (vec![(":method", "GET"), (":scheme", "http"), (":authority", "a..b"), (":path", "/")], "404"),
         (vec![(":method", "CONNECT"), (":authority", "site.test:443")], "501"),
     ];
     for (fields, status) in cases {
