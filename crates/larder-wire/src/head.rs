@@ -12,6 +12,8 @@ pub enum Version {
     Http10,
     /// HTTP/1.1.
     Http11,
+    /// HTTP/2 (RFC 9113): of a client's request alone.
+    Http2,
 }
 
 impl Version {
@@ -20,6 +22,7 @@ impl Version {
         match self {
             Version::Http10 => "HTTP/1.0",
             Version::Http11 => "HTTP/1.1",
+            Version::Http2 => "HTTP/2.0",
         }
     }
 }
@@ -133,7 +136,7 @@ impl fmt::Debug for Reason {
 pub fn keeps_alive(version: Version, fields: &Fields) -> bool {
     match version {
         _ if fields.has_member("Connection", "close") => false,
-        Version::Http11 => true,
+        Version::Http11 | Version::Http2 => true,
         Version::Http10 => fields.has_member("Connection", "keep-alive"),
     }
 }

@@ -3,9 +3,9 @@
 use crate::caught;
 use crate::env::PeerFacts;
 use crate::h1::{self, Connection, Start, Workspace};
+use crate::h2;
 use crate::handshake::shake_hands;
 use crate::listener::Listener;
-use crate::page::Page;
 use crate::people::ClientCertificate;
 use crate::permit::{ConnectionPermit, Full};
 use crate::proxy_protocol::{self, Arrival};
@@ -96,6 +96,9 @@ fn welcome(space: &Rc<Workspace>, listener: &Arc<Listener>, arrival: Arrival) {
         match shaken.and_then(|wire| Ok((certificate_of(&wire, &peer.listener)?, wire))) {
             Ok((certificate, wire)) => {
                 let peer = PeerFacts { certificate, sni: wire.server_name(), ..peer };
+                if wire.speaks_http2() {
+                    return h2::serve(space, peer, wire, BytesMut::new()).await;
+                }
                 h1::serve(Connection::new(space, peer, wire, BytesMut::new()), Start::NextRequest).await;
             }
             // A client that closed before its handshake asked for nothing, as monitors do that check whether the port is open.
@@ -119,23 +122,11 @@ fn certificate_of(wire: &Wire, listener: &Listener) -> Result<Option<Arc<ClientC
 
 /// Refuses a connection over a limit: with an error page, or on a TLS listener by closing it.
 fn refuse(space: &Rc<Workspace>, permit: ConnectionPermit, full: Full, peer: PeerFacts, socket: Socket) {
-    let (word, what, remedy) = match full {
-        Full::Server => (
-            "connections-max",
-            "This cache has as many connections as it may have.",
-            "Try again in a moment; the administrator can raise limits.connections_max.",
-        ),
-        Full::Client => (
-            "connections-per-client-max",
-            "This client has as many connections as it may have.",
-            "Close some; the administrator can raise limits.connections_per_client_max.",
-        ),
-    };
     if peer.listener.tls.is_some() {
         // An error page would need a handshake, which costs more than is to be spent on a refusal.
-        return space.env.finish_unanswered(&peer.listener, peer.address, word);
+        return space.env.finish_unanswered(&peer.listener, peer.address, full.as_str());
     }
-    let page = Page::new(503, word, what, remedy).closing().with("Retry-After", "5");
+    let page = full.page();
     let mut connection = Connection::new(Rc::clone(space), peer, Wire::Client(socket), BytesMut::new());
     tokio::task::spawn_local(async move {
         let _permit = permit;

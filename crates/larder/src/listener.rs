@@ -6,6 +6,7 @@ use crate::reach::Asker;
 use crate::record::{Network, Run, Way};
 use crate::tls::clients::ClientTrust;
 use crate::tls::served::ServedCertificate;
+use crate::tls::server::Certificates;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -18,12 +19,16 @@ pub struct Listener {
     pub address: Option<SocketAddr>,
     /// Serves TLS with these certificates.
     pub tls: Option<Arc<rustls::ServerConfig>>,
-    /// These certificates.
-    pub certificates: Vec<ServedCertificate>,
+    /// These certificates, as operators are told of them.
+    pub served: Vec<ServedCertificate>,
     /// The certificates of clients that it asks for, where it does.
     pub clients: Option<Arc<ClientTrust>>,
     /// Whether TLS in CONNECT tunnels is intercepted with certificates of the local CA.
     pub intercept: bool,
+    /// Whether clients may speak HTTP/2.
+    pub http2: bool,
+    /// The certificates of `tls`, which say what hosts a connection of HTTP/2 may ask for.
+    pub certificates: Option<Arc<Certificates>>,
     /// Whether clients may use it as a forward proxy.
     pub forwarding: Forwarding,
     /// Which URLs clients may ask for in the path.
@@ -41,14 +46,20 @@ pub struct Listener {
     successor: OnceLock<Arc<Listener>>,
 }
 
+/// How a listener serves TLS, and the certificates of that.
+pub type TlsOfListener = (Arc<rustls::ServerConfig>, Arc<Certificates>);
+
 impl Listener {
     /// A listener of the configuration, with these certificates.
-    pub fn of(listen: &Listen, tls: Option<Arc<rustls::ServerConfig>>, clients: Option<Arc<ClientTrust>>) -> Listener {
+    pub fn of(listen: &Listen, tls: Option<TlsOfListener>, clients: Option<Arc<ClientTrust>>) -> Listener {
+        let (tls, certificates) = tls.unzip();
         Listener {
             address: Some(listen.address),
+            certificates,
             tls,
             clients,
             intercept: listen.intercept,
+            http2: listen.http2,
             forwarding: listen.forwarding(),
             mirroring: listen.mirroring(),
             proxy_protocol: listen.proxy_protocol.clone(),
@@ -61,10 +72,7 @@ impl Listener {
     /// Tells the operator of certificates that have ended, or soon will.
     pub fn tell_ends(&self) {
         let now = clock::now();
-        self.certificates
-            .iter()
-            .filter_map(|served| served.trouble(now))
-            .for_each(|trouble| tracing::warn!("{trouble}"));
+        self.served.iter().filter_map(|served| served.trouble(now)).for_each(|trouble| tracing::warn!("{trouble}"));
     }
 
     /// The listener of one `larder run`.

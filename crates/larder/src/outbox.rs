@@ -7,6 +7,7 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use tokio::io::AsyncWrite;
 
 /// Bytes and shared pieces that wait to be written, in order.
@@ -87,21 +88,29 @@ impl Outbox {
 
     /// Writes once; says how many bytes went. Call until [`Outbox::is_empty`].
     pub async fn write_some(&mut self, wire: &mut (impl AsyncWrite + Unpin)) -> io::Result<usize> {
-        let written = poll_fn(|cx| {
-            if let Some(bytes) = self.only_part() {
-                return Pin::new(&mut *wire).poll_write(cx, bytes);
+        poll_fn(|cx| self.poll_write_some(cx, wire)).await
+    }
+
+    /// [`Outbox::write_some`] in a poll.
+    pub fn poll_write_some(
+        &mut self,
+        cx: &mut Context<'_>,
+        wire: &mut (impl AsyncWrite + Unpin),
+    ) -> Poll<io::Result<usize>> {
+        let written = match self.only_part() {
+            Some(bytes) => ready!(Pin::new(wire).poll_write(cx, bytes))?,
+            None => {
+                // The vectors live for one poll only: a connection that waits to write does not carry them.
+                let mut vectors = [IoSlice::new(&[]); VECTORS_MAX];
+                let count = self.vectors(&mut vectors);
+                ready!(Pin::new(wire).poll_write_vectored(cx, &vectors[..count]))?
             }
-            // The vectors live for one poll only: a connection that waits to write does not carry them.
-            let mut vectors = [IoSlice::new(&[]); VECTORS_MAX];
-            let count = self.vectors(&mut vectors);
-            Pin::new(&mut *wire).poll_write_vectored(cx, &vectors[..count])
-        })
-        .await?;
+        };
         if written == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
+            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
         self.advance(written);
-        Ok(written)
+        Poll::Ready(Ok(written))
     }
 
     /// Writes what the socket takes now; says whether that was all.
@@ -193,7 +202,6 @@ impl Part {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::task::{Context, Poll};
 
     /// Takes at most so many bytes a call.
     struct Narrow(usize, Vec<u8>);

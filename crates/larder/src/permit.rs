@@ -2,6 +2,7 @@
 
 use crate::client::Client;
 use crate::env::Env;
+use crate::page::Page;
 use crate::visitors::Visitors;
 use parking_lot::Mutex;
 use std::cell::Cell;
@@ -15,6 +16,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Default)]
 pub struct OpenConnections {
     open: AtomicUsize,
+    /// Streams of HTTP/2 that wait beside others of their connections.
+    streams: AtomicUsize,
     /// By client; counted only where `limits.connections_per_client_max` is set.
     by_client: Mutex<HashMap<Client, usize>>,
 }
@@ -72,6 +75,66 @@ pub enum Full {
     Server,
     /// `limits.connections_per_client_max`.
     Client,
+}
+
+impl Full {
+    /// The error page.
+    pub fn page(self) -> Page {
+        let (word, what, remedy) = match self {
+            Full::Server => (
+                self.as_str(),
+                "This cache has as many connections as it may have.",
+                "Try again in a moment; the administrator can raise limits.connections_max.",
+            ),
+            Full::Client => (
+                self.as_str(),
+                "This client has as many connections as it may have.",
+                "Close some; the administrator can raise limits.connections_per_client_max.",
+            ),
+        };
+        Page::new(503, word, what, remedy).closing().with("Retry-After", "5")
+    }
+
+    /// The word that logs and pages show.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Full::Server => "connections-max",
+            Full::Client => "connections-per-client-max",
+        }
+    }
+}
+
+/// A stream of HTTP/2 that waits beside others of its connection counts as a further connection for as long as this lives.
+pub struct StreamPermit {
+    all: Arc<OpenConnections>,
+    /// The client, where `limits.connections_per_client_max` is set.
+    counted: Option<IpAddr>,
+}
+
+impl StreamPermit {
+    /// Counts a stream, unless it is one too many.
+    pub fn take(of: &WorkerConnections, env: &Env, address: IpAddr) -> Result<StreamPermit, Full> {
+        let config = env.config();
+        let limits = &config.limits;
+        let all = &of.all;
+        let of_client = limits.connections_per_client_max.map(|max| (all.enter(address), max));
+        let open = all.streams.fetch_add(1, Ordering::Relaxed) + all.open.load(Ordering::Relaxed);
+        let permit = StreamPermit { all: Arc::clone(all), counted: of_client.is_some().then_some(address) };
+        match of_client {
+            _ if open >= limits.connections_max => Err(Full::Server),
+            Some((open, max)) if open >= max => Err(Full::Client),
+            _ => Ok(permit),
+        }
+    }
+}
+
+impl Drop for StreamPermit {
+    fn drop(&mut self) {
+        self.all.streams.fetch_sub(1, Ordering::Relaxed);
+        if let Some(address) = self.counted {
+            self.all.leave(address);
+        }
+    }
 }
 
 /// A connection counts as open for as long as its permit lives.

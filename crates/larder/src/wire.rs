@@ -4,6 +4,7 @@
 use crate::in_memory::MemoryStream;
 use crate::mount::MountStream;
 use crate::socket::Socket;
+use crate::tls::ALPN_HTTP_2;
 use larder_wire::Host;
 use rustls::pki_types::CertificateDer;
 use std::io;
@@ -161,6 +162,30 @@ impl Wire {
         match self {
             Wire::TlsServer(stream) => stream.get_ref().1.server_name().and_then(Host::parse).map(Box::new),
             _ => None,
+        }
+    }
+
+    /// Whether client and listener have agreed on HTTP/2 in the handshake (RFC 7301).
+    pub fn speaks_http2(&self) -> bool {
+        match self {
+            Wire::TlsServer(stream) => stream.get_ref().1.alpn_protocol() == Some(ALPN_HTTP_2),
+            _ => false,
+        }
+    }
+
+    /// Has the kernel send small writes at once.
+    pub fn send_at_once(&self) {
+        if let Wire::Client(socket) = self {
+            socket.send_at_once();
+        }
+    }
+
+    /// From now on the kernel takes only so many bytes beyond those on their way to the client.
+    pub fn limit_unsent(&self, bytes_max: u32) {
+        match self {
+            Wire::Client(socket) => socket.limit_unsent(bytes_max),
+            Wire::TlsServer(stream) => stream.get_ref().0.socket().limit_unsent(bytes_max),
+            _ => {}
         }
     }
 

@@ -5,6 +5,7 @@ use crate::caught;
 use crate::clock;
 use crate::env::Env;
 use crate::h1::{self, Workspace};
+use crate::h2;
 use crate::icap;
 use crate::listen;
 use crate::listener::Listener;
@@ -44,7 +45,7 @@ impl Worker {
         let env = Env::new(Arc::clone(&shared.common), number, ticker, upstreams);
         let connections = WorkerConnections::new(Arc::clone(&shared.connections));
         let interception = Arc::clone(&shared.interception);
-        let space = Workspace::new(&env, connections, interception).map_err(StartError::Worker)?;
+        let space = Workspace::new(&env, connections, interception, h2::serve).map_err(StartError::Worker)?;
         Ok(Rc::new(Worker { shared, number, env, space }))
     }
 

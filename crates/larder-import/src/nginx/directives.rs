@@ -206,7 +206,7 @@ const TABLE: &[(Fate, &[&str], &str)] = &[
     (
         Fate::Different,
         &["ssl", "http2", "http3", "quic_retry"],
-        "`ssl` of `listen` counts, and HTTP/1.1 is spoken with clients",
+        "`ssl` of `listen` counts, and HTTP/1.1 and HTTP/2 are spoken with clients",
     ),
     (
         Fate::Missing,

@@ -215,8 +215,8 @@ impl Reader {
         };
         let has = |word: &str| directive.words.iter().any(|known| known == word);
         self.draft.translated(directive.note);
-        if has("http2") || has("quic") {
-            self.draft.fate(directive.note, Fate::Different, "HTTP/1.1 is spoken with clients");
+        if has("quic") {
+            self.draft.fate(directive.note, Fate::Different, "HTTP/1.1 and HTTP/2 are spoken with clients");
         }
         if has("proxy_protocol") {
             self.draft.guards(directive.note);

@@ -168,10 +168,15 @@ pub fn encode(text: &[u8], out: &mut Vec<u8>) {
         let length = u32::from(LENGTHS[usize::from(*byte)]);
         bits = bits << length | u64::from(CODES[usize::from(*byte)]);
         held += length;
-        while held >= 8 {
-            held -= 8;
-            out.push((bits >> held) as u8);
+        // No code is longer than 30 bits, so that 64 hold these and one more.
+        if held >= 32 {
+            held -= 32;
+            out.extend_from_slice(&((bits >> held) as u32).to_be_bytes());
         }
+    }
+    while held >= 8 {
+        held -= 8;
+        out.push((bits >> held) as u8);
     }
     if held > 0 {
         out.push((bits << (8 - held)) as u8 | (0xff >> held));

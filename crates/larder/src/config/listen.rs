@@ -20,6 +20,8 @@ pub struct Listen {
     pub clients: ClientCertificates,
     /// Whether CONNECT tunnels are opened with certificates of the local CA.
     pub intercept: bool,
+    /// Whether clients may speak HTTP/2.
+    pub http2: bool,
     /// Whether it is a forward proxy; `None`: [`Listen::forwarding`] decides.
     pub forward: Option<bool>,
     /// Everything that is asked here goes to this origin (a reverse proxy of one site).
@@ -42,6 +44,7 @@ impl Listen {
             tls: Vec::new(),
             clients: ClientCertificates::default(),
             intercept: false,
+            http2: true,
             forward: None,
             origin: None,
             mirror: MirrorSetting::default(),
@@ -195,6 +198,9 @@ pub static LISTEN: &[Setting<Listen>] = &[
     .about("Address and port where clients are served, as `0.0.0.0:8080` or `[::]:8080`; port 0 takes a free one."),
     OfListen::new("listen.intercept", Field::Flag(|l| &mut l.intercept)).about(
         "Whether CONNECT tunnels are opened with certificates of the local CA (`larder ca`), which clients must trust.",
+    ),
+    OfListen::new("listen.http2", Field::Flag(|l| &mut l.http2)).about(
+        "Whether clients may speak HTTP/2 ([http2.md](http2.md)): over TLS by ALPN, in clear text by its preface (prior knowledge).",
     ),
     OfListen::new("listen.forward", Field::FlagOrAuto(|l| &mut l.forward)).about(
         "Whether clients may use this listener as a forward proxy. `auto`: yes where no site is configured or `intercept` is set. A listener with an `origin` never is.",

@@ -7,6 +7,7 @@ use super::origins::{self, OfGroup, OfMember, Origins};
 use super::proc_files::resident_bytes;
 use super::{icap, lists, neighbours, scripts};
 use crate::diagnostics;
+use crate::h2::Flood;
 use crate::helper::PoolCounts;
 use crate::latency::{BOUNDS_MICROS, BUCKETS};
 use crate::lists::ListState;
@@ -174,7 +175,7 @@ pub static FAMILIES: &[Family] = &[
         "When a certificate of a listener ends, in seconds since 1970, by listener and first name.",
         |admin, samples| {
             for open in admin.listeners.lock().iter() {
-                for served in &open.listener.certificates {
+                for served in &open.listener.served {
                     let certificate = format!("{} {}", open.configured, served.name);
                     samples.labelled("certificate", &certificate, served.not_after.0);
                 }
@@ -195,6 +196,29 @@ pub static FAMILIES: &[Family] = &[
         "larder_tls_handshakes_failed_total",
         "TLS handshakes with clients that failed.",
         count!(handshakes_failed),
+    ),
+    counter("larder_http2_connections_total", "Client connections that spoke HTTP/2.", count!(http2_connections)),
+    counter(
+        "larder_http2_streams_refused_total",
+        "Requests of HTTP/2 refused because their connection had too many streams.",
+        count!(http2_streams_refused),
+    ),
+    counter(
+        "larder_http2_limits_total",
+        "Connections of HTTP/2 ended by a limit ([http2.md](http2.md)).",
+        |admin, samples| {
+            let counters = &admin.common.counters;
+            for (flood, count) in [
+                (Flood::RapidReset, &counters.http2_rapid_resets),
+                (Flood::MadeReset, &counters.http2_made_resets),
+                (Flood::Control, &counters.http2_control_floods),
+                (Flood::SmallData, &counters.http2_small_data_floods),
+                (Flood::WindowUpdate, &counters.http2_window_floods),
+                (Flood::FieldBlock, &counters.http2_block_floods),
+            ] {
+                samples.labelled("limit", flood.as_str(), count.load(Ordering::Relaxed));
+            }
+        },
     ),
     counter("larder_requests_total", "Requests answered, by outcome.", |admin, samples| {
         for sums in admin.common.counters.measures.by_outcome() {

@@ -97,7 +97,7 @@ pub struct Common {
     pub purge_counting: tokio::sync::Semaphore,
     /// The name of this server in `Via`.
     pub via_name: String,
-    via: [String; 2],
+    via: [String; 3],
     boundary_seed: u64,
     boundaries: AtomicU64,
 }
@@ -129,7 +129,7 @@ impl Common {
             worker_restarts: AtomicU64::new(0),
             workers_behind: AtomicU64::new(0),
             purge_counting: tokio::sync::Semaphore::new(1),
-            via: [format!("1.0 {via_name}"), format!("1.1 {via_name}")],
+            via: ["1.0", "1.1", "2.0"].map(|version| format!("{version} {via_name}")),
             via_name,
             boundary_seed: RandomState::new().hash_one("boundary"),
             boundaries: AtomicU64::new(0),
@@ -142,6 +142,7 @@ impl Common {
         match received {
             Version::Http10 => &self.via[0],
             Version::Http11 => &self.via[1],
+            Version::Http2 => &self.via[2],
         }
     }
 

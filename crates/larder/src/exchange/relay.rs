@@ -59,10 +59,10 @@ pub(super) fn key_of(ask: &Ask, cache: &Cache) -> Vec<u8> {
     key
 }
 
-/// Interim heads are for HTTP/1.1 clients only (RFC 9110 section 15.2).
+/// A client of HTTP/1.0 gets no interim heads (RFC 9110 section 15.2).
 pub(super) fn take_interim(fetch: &mut Fetch) -> Rc<Interim> {
     let interim = Rc::default();
-    fetch.interim = (fetch.request.version == Version::Http11).then(|| Rc::clone(&interim));
+    fetch.interim = (fetch.request.version != Version::Http10).then(|| Rc::clone(&interim));
     interim
 }
 

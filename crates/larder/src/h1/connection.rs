@@ -11,6 +11,7 @@ use crate::exchange::stream::{AnswerBody, AnswerHead, BodyEnd, ClientStream};
 use crate::manager;
 use crate::outbox::Outbox;
 use crate::partial_heads::{Crowded, HeadUnderWay};
+use crate::pauses::Pauses;
 use crate::permit::ConnectionPermit;
 use crate::request_body::Piece;
 use crate::socket::OtherSide;
@@ -20,6 +21,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use larder_cache::cache::Tier;
 use larder_wire::body::Decoder;
 use larder_wire::framing::Framing;
+use larder_wire::h2::PREFACE;
 use larder_wire::parse::{HeadScan, Parsed};
 use larder_wire::{Fault, FaultKind, Fields, Host, RequestHead, ResponseHead, Side, Version, encode};
 use std::cell::RefCell;
@@ -53,10 +55,7 @@ pub struct Connection {
     scan: HeadScan,
     served: u64,
     uploaded: u64,
-    /// For how long the client was silent within this request's body.
-    silent_millis: u32,
-    /// For how long the client took nothing of its answer, less the time that bytes taken since then have earned.
-    stalled_millis: u32,
+    pauses: Pauses,
     /// Requests that the worker's list of clients was not told of yet.
     unnoted: u8,
     flushes: u8,
@@ -91,6 +90,8 @@ pub enum End {
     Late,
     /// Nothing is under way: the connection can be parked until its next request.
     Idle,
+    /// The client speaks HTTP/2.
+    Http2,
     /// The heads that are not whole yet take as much memory as they may.
     Crowded,
     /// The bytes are no request.
@@ -140,8 +141,7 @@ impl Connection {
             scan: HeadScan::new(),
             served: 0,
             uploaded: 0,
-            silent_millis: 0,
-            stalled_millis: 0,
+            pauses: Pauses::default(),
             unnoted: 0,
             flushes: 0,
             unsent_bytes_max: 0,
@@ -171,6 +171,7 @@ impl Connection {
                             self.scan = HeadScan::new();
                             continue;
                         }
+                        None if self.begins_http2() => return Err(End::Http2),
                         None => return Err(End::Fault(fault)),
                     },
                     Ok(Parsed::Complete { head, len }) => {
@@ -197,6 +198,15 @@ impl Connection {
         }
     }
 
+    /// Whether the bytes that are no request begin the preface of HTTP/2 (RFC 9113 section 3.3). The first line of it is here.
+    fn begins_http2(&self) -> bool {
+        let many = self.inbox.len().min(PREFACE.len());
+        self.served == 0
+            && self.peer.listener.in_force().http2
+            && self.wire.tls_is_off()
+            && self.inbox[..many] == PREFACE[..many]
+    }
+
     fn begin_request(&mut self, head: &RequestHead) {
         self.served += 1;
         self.unnoted += 1;
@@ -206,7 +216,7 @@ impl Connection {
         self.uploaded = 0;
         self.answer_began = false;
         (self.version, self.framed, self.next) = (head.version, Framed::NoBody, Next::Close);
-        (self.silent_millis, self.stalled_millis) = (0, 0);
+        self.pauses = Pauses::default();
         self.is_last_request = !head.keeps_alive();
         self.head_began = None;
     }
@@ -422,9 +432,9 @@ impl Connection {
             if self.upload.is_none() {
                 continue;
             }
-            let limit = self.silence_left();
+            let limit = self.pauses.silence_left(&self.space.env.config(), self.uploaded);
             // `Silence` counts the wait of a call that is dropped too.
-            let waiting = Silence { began: clock::instant(), millis: &mut self.silent_millis };
+            let waiting = self.pauses.silence();
             let read = read_some(&self.space, &mut self.wire, &mut self.inbox, usize::MAX);
             let read = self.timer.limit(limit, Wait::Busy, read).await;
             drop(waiting);
@@ -434,32 +444,6 @@ impl Connection {
                 Err(_) => return Err(BodyEnd::Late),
             }
         }
-    }
-
-    /// For how long a client may be silent now within its request's body: each pause has a limit, and all pauses together
-    /// have one that grows with what was sent.
-    fn silence_left(&self) -> Duration {
-        let config = self.space.env.config();
-        let earned = time_for(self.uploaded, config.limits.upload_bytes_per_second_min);
-        let silent = Duration::from_millis(self.silent_millis.into());
-        config.timeouts.upload_silence.saturating_add(earned).saturating_sub(silent).min(config.timeouts.body)
-    }
-
-    /// For how long a client may take nothing of its answer now.
-    fn stall_left(&self) -> Duration {
-        let timeouts = &self.space.env.config().timeouts;
-        let stalled = Duration::from_millis(self.stalled_millis.into());
-        timeouts.download_stall.saturating_sub(stalled).min(timeouts.write)
-    }
-
-    /// Counts a write that waited this long and then wrote this many bytes.
-    fn note_stall(&mut self, waited: Duration, written: usize) {
-        if self.stalled_millis == 0 && waited.is_zero() {
-            return;
-        }
-        let earned = time_for(written as u64, self.space.env.config().limits.download_bytes_per_second_min);
-        let stalled = Duration::from_millis(self.stalled_millis.into()) + waited;
-        self.stalled_millis = millis(stalled.saturating_sub(earned));
     }
 
     fn client_side(&self) -> OtherSide {
@@ -498,11 +482,15 @@ impl Connection {
         self.send_at_once();
         let mut writes = 0;
         while !self.outbox.is_empty() {
-            let (limit, began) = (self.stall_left(), self.space.env.ticker.wait_begins());
+            let limit = self.pauses.stall_left(&self.space.env.config());
+            let began = self.space.env.ticker.wait_begins();
             let write = self.outbox.write_some(&mut self.wire);
             let written = self.timer.limit(limit, Wait::Busy, write).await;
             match written {
-                Ok(written) => self.note_stall(self.space.env.ticker.since(began), written?),
+                Ok(written) => {
+                    let waited = self.space.env.ticker.since(began);
+                    self.pauses.note_stall(&self.space.env.config(), waited, written?);
+                }
                 Err(_) => return Err(io::ErrorKind::TimedOut.into()),
             }
             writes += 1;
@@ -598,6 +586,13 @@ impl Connection {
         self.note();
         self.give_up_slot();
         (self.wire, self.inbox)
+    }
+
+    /// Serves the connection by HTTP/2 to its end.
+    pub fn speak_http2(self: Box<Self>) -> Pin<Box<dyn Future<Output = ()>>> {
+        let (space, peer) = (Rc::clone(&self.space), self.peer.clone());
+        let (wire, inbox) = self.into_parts();
+        (space.http2)(space, peer, wire, inbox)
     }
 
     /// How the connection goes on after the answer that was handed over.
@@ -738,27 +733,6 @@ impl ClientStream for Connection {
     fn other_side(&self) -> OtherSide {
         self.client_side()
     }
-}
-
-/// Adds what a wait for a client's body took to its silence, also when the wait is given up.
-struct Silence<'a> {
-    began: Instant,
-    millis: &'a mut u32,
-}
-
-impl Drop for Silence<'_> {
-    fn drop(&mut self) {
-        *self.millis = self.millis.saturating_add(millis(clock::instant().saturating_duration_since(self.began)));
-    }
-}
-
-fn millis(time: Duration) -> u32 {
-    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
-}
-
-/// The time that so many bytes may take at this rate; no end of it where there is no rate.
-fn time_for(bytes: u64, per_second: u64) -> Duration {
-    bytes.saturating_mul(1000).checked_div(per_second).map_or(Duration::MAX, Duration::from_millis)
 }
 
 /// Puts a buffer among those that the next connection takes, unless it is too large.

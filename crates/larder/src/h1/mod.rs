@@ -11,11 +11,12 @@ mod slot;
 pub use connection::Connection;
 pub use serve::{Start, serve};
 
-use crate::env::Env;
+use crate::env::{Env, PeerFacts};
 use crate::outbox::Outbox;
 use crate::partial_heads::HeadsUnderWay;
 use crate::permit::WorkerConnections;
 use crate::tls::interception::Interception;
+use crate::wire::Wire;
 use bytes::BytesMut;
 use head_cache::HeadCache;
 use idle::IdleConnections;
@@ -23,6 +24,7 @@ use larder_wire::Version;
 use larder_wire::parse::HeadLimits;
 use std::cell::RefCell;
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -50,9 +52,14 @@ pub struct Workspace {
     pub outboxes: RefCell<Vec<Outbox>>,
     /// A buffer for the key of the request that `h1::quick` looks up.
     pub keys: RefCell<Vec<u8>>,
+    /// Serves a connection whose client speaks HTTP/2 to its end. That module knows this one, so it is named here by whoever knows both.
+    pub http2: ServeHttp2,
     /// The lines `Via` and the beginning of `Cache-Status`, by the version that a response came in.
     pub answered_by: [String; 2],
 }
+
+/// [`crate::h2::serve`].
+pub type ServeHttp2 = fn(Rc<Workspace>, PeerFacts, Wire, BytesMut) -> Pin<Box<dyn Future<Output = ()>>>;
 
 const SCRATCH_BYTES: usize = 64 * 1024;
 
@@ -62,6 +69,7 @@ impl Workspace {
         env: &Rc<Env>,
         connections: Rc<WorkerConnections>,
         interception: Arc<Interception>,
+        http2: ServeHttp2,
     ) -> io::Result<Rc<Workspace>> {
         let config = &env.common.config;
         let limits = &config.limits;
@@ -69,6 +77,7 @@ impl Workspace {
         Ok(Rc::new(Workspace {
             connections,
             interception,
+            http2,
             head_limits: HeadLimits {
                 head_bytes_max: limits.head_bytes_max,
                 target_bytes_max: limits.target_bytes_max.min(limits.head_bytes_max),

@@ -1,12 +1,12 @@
 //! The quick path of a hit: a plain GET that the store answers without a wait, and so without the state of a task. The
 //! rules and the delivery are those of every other request.
 
-use super::connection::Connection;
+use super::Workspace;
 use super::head_cache::Request;
-use super::render::Next;
 use crate::env::RecordGuard;
 #[cfg(test)]
 use crate::exchange::broken;
+use crate::exchange::stream::ClientStream;
 use crate::exchange::{deliver, icap};
 use crate::exchange::{is_plain_get, note, note_answer};
 use crate::hook::HookedVerdict;
@@ -24,8 +24,8 @@ use std::rc::Rc;
 
 /// The result of [`try_answer`].
 pub enum Quick {
-    /// The answer is in the outbox.
-    Answered(Next),
+    /// The answer is handed over.
+    Answered,
     /// There is no answer at hand. Verdict, record and key go along, so that they need not be made again.
     Waits(Box<Begun>),
 }
@@ -41,22 +41,20 @@ pub struct Begun {
 }
 
 /// Answers a request without a wait, where that is possible.
-pub fn try_answer(connection: &mut Connection, request: &mut Request) -> Quick {
+pub fn try_answer<S: ClientStream>(space: &Workspace, stream: &mut S, request: &mut Request) -> Quick {
     #[cfg(test)]
     broken::may_break("quick", request);
     if !request.memo_is_valid && !request.refusal_is_valid {
         // Framing first: a message that could be read in two ways is refused, hit or not.
         let is_bare = framing::of_request(request) == Ok(Framing::None);
         if !is_bare || !is_plain_get(request) {
-            return waits(begin(connection, request), None, None);
+            return waits(begin(space, stream, request), None, None);
         }
     }
-    if let Some(memo) = request
-        .memo
-        .as_deref()
-        .filter(|it| request.memo_is_valid || it.covers_fields(&connection.space.env, &request.head))
-        && let Some(path) = memo.path_of(&connection.space.env, &connection.peer, &request.head)
-        && let Ok(hooked) = memo.hooked(&connection.space.env, path)
+    if let Some(memo) =
+        request.memo.as_deref().filter(|it| request.memo_is_valid || it.covers_fields(&space.env, &request.head))
+        && let Some(path) = memo.path_of(&space.env, stream.peer(), &request.head)
+        && let Ok(hooked) = memo.hooked(&space.env, path)
     {
         // A verdict that depended on hooks is one for exactly these fields.
         let (asked, memo_is_valid) = match &hooked {
@@ -64,8 +62,7 @@ pub fn try_answer(connection: &mut Connection, request: &mut Request) -> Quick {
             None if request.memo_is_valid => (memo.asked(), true),
             None => (Asked::of(request), Asked::of(request) == memo.asked()),
         };
-        let space = Rc::clone(&connection.space);
-        let mut record = space.env.begin_record(request, &connection.peer);
+        let mut record = space.env.begin_record(request, stream.peer());
         (record.trail.rule, record.trail.edition) = (Some(memo.rule()), memo.edition());
         memo.note_rules(&mut record);
         if let Some(hooked) = &hooked {
@@ -90,31 +87,31 @@ pub fn try_answer(connection: &mut Connection, request: &mut Request) -> Quick {
             *key = before;
         }
         space.env.common.cache.settle_key(&mut key);
-        return match answer_if_fresh(connection, request, asked, &key, record) {
-            Ok(next) => {
+        return match answer_if_fresh((space, stream), request, asked, &key, record) {
+            Ok(()) => {
                 request.memo_is_valid = memo_is_valid;
-                Quick::Answered(next)
+                Quick::Answered
             }
             Err(record) => {
-                let verdict = rules::judge(&space.env, &connection.peer, request);
-                waits(guard(connection, record), Some(verdict), Some(key.clone()))
+                let verdict = rules::judge(&space.env, stream.peer(), request);
+                waits(guard(space, stream, record), Some(verdict), Some(key.clone()))
             }
         };
     }
-    if let Some(page) = refused_before(connection, request) {
+    if let Some(page) = refused_before(space, stream, request) {
         // That the other memo was seen to hold for these fields stays true.
         request.refusal_is_valid = true;
-        return Quick::Answered(refuse(connection, request, &page));
+        return refuse(space, stream, request, &page);
     }
     (request.memo_is_valid, request.refusal_is_valid) = (false, false);
-    judge_and_answer(connection, request)
+    judge_and_answer(space, stream, request)
 }
 
 /// The page of an earlier refusal, where this request is refused by the same facts.
-fn refused_before(connection: &Connection, request: &Request) -> Option<Rc<Page>> {
+fn refused_before<S: ClientStream>(space: &Workspace, stream: &S, request: &Request) -> Option<Rc<Page>> {
     let memo = request.refusal.as_deref()?;
     let covers_fields = request.refusal_is_valid || memo.covers_fields(&request.head);
-    covers_fields.then(|| memo.page_for(&connection.space.env, &connection.peer, &request.head))?.map(Rc::clone)
+    covers_fields.then(|| memo.page_for(&space.env, stream.peer(), &request.head))?.map(Rc::clone)
 }
 
 /// Notes the work of hooks whose verdict was remembered.
@@ -129,32 +126,31 @@ fn note_hooked(hooked: &HookedVerdict, record: &mut Record) {
     }
 }
 
-fn judge_and_answer(connection: &mut Connection, request: &mut Request) -> Quick {
-    let space = Rc::clone(&connection.space);
+fn judge_and_answer<S: ClientStream>(space: &Workspace, stream: &mut S, request: &mut Request) -> Quick {
     let env = &space.env;
-    let (verdict, read) = rules::judge_noting(env, &connection.peer, request);
+    let (verdict, read) = rules::judge_noting(env, stream.peer(), request);
     let ask = match verdict {
         Verdict::Allow(ask) => ask,
         Verdict::Answer(page) => {
             // As for a hit, a memo pays only if the host is asked for again.
             if request.host_is_repeated
-                && let Some(memo) = RefusalMemo::of(env, (&connection.peer, request), &read, &page)
+                && let Some(memo) = RefusalMemo::of(env, (stream.peer(), request), &read, &page)
             {
                 (request.refusal, request.refusal_is_valid) = (Some(Box::new(memo)), true);
             }
-            return Quick::Answered(refuse(connection, request, &page));
+            return refuse(space, stream, request, &page);
         }
-        Verdict::Hooked(answer) => return Quick::Answered(answer_by_hook(connection, request, *answer)),
-        verdict => return waits(begin(connection, request), Some(verdict), None),
+        Verdict::Hooked(answer) => return answer_by_hook(space, stream, request, *answer),
+        verdict => return waits(begin(space, stream, request), Some(verdict), None),
     };
     if ask.waits_for_hooks() || icap::is_asked(env, &request.method, &ask) {
-        return waits(begin(connection, request), Some(Verdict::Allow(ask)), None);
+        return waits(begin(space, stream, request), Some(Verdict::Allow(ask)), None);
     }
     if ask.is_index() {
         // It is read beside its delivery, for the digests that it names.
-        return waits(begin(connection, request), Some(Verdict::Allow(ask)), None);
+        return waits(begin(space, stream, request), Some(Verdict::Allow(ask)), None);
     }
-    let mut record = env.begin_record(request, &connection.peer);
+    let mut record = env.begin_record(request, stream.peer());
     note(env, &ask, &mut record);
     let mut key = space.keys.borrow_mut();
     key.clear();
@@ -168,29 +164,28 @@ fn judge_and_answer(connection: &mut Connection, request: &mut Request) -> Quick
     {
         (detail.by_rule, detail.key) = (ask.words(), Some(Key::from_text(key.clone())));
     }
-    match answer_if_fresh(connection, request, asked, &key, record) {
-        Ok(next) => {
+    match answer_if_fresh((space, stream), request, asked, &key, record) {
+        Ok(()) => {
             // A memo pays only if the host is asked for again; a host that was named twice in a row most likely is.
             if request.host_is_repeated
-                && let Some(memo) = JudgeMemo::of(env, (&connection.peer, request), &read, &ask, asked)
+                && let Some(memo) = JudgeMemo::of(env, (stream.peer(), request), &read, &ask, asked)
             {
                 (request.memo, request.memo_is_valid) = (Some(Box::new(memo)), true);
             }
-            Quick::Answered(next)
+            Quick::Answered
         }
-        Err(record) => waits(guard(connection, record), Some(Verdict::Allow(ask)), Some(key.clone())),
+        Err(record) => waits(guard(space, stream, record), Some(Verdict::Allow(ask)), Some(key.clone())),
     }
 }
 
 /// Answers a plain GET with a response that is stored under this key, if it is at hand; else its record comes back.
-fn answer_if_fresh(
-    connection: &mut Connection,
+fn answer_if_fresh<S: ClientStream>(
+    (space, stream): (&Workspace, &mut S),
     request: &RequestHead,
     asked: Asked,
     key: &[u8],
     mut record: Box<Record>,
-) -> Result<Next, Box<Record>> {
-    let space = Rc::clone(&connection.space);
+) -> Result<(), Box<Record>> {
     let now = record.stamp();
     let glance = Glance { key, request, asked: &asked, now };
     let answered = space.env.common.cache.fresh(&glance, deliver::WHOLE_BYTES_MAX, &mut |hit| {
@@ -201,41 +196,44 @@ fn answer_if_fresh(
         {
             detail.read_from_disk(key, hit, now);
         }
-        deliver::deliver_whole(connection, request, hit, &mut record);
+        deliver::deliver_whole(stream, request, hit, &mut record);
     });
     if answered.is_none() {
         return Err(record);
     }
-    space.env.finish(connection.peer.listener.run.as_deref(), record);
-    Ok(connection.next())
+    space.env.finish(stream.peer().listener.run.as_deref(), record);
+    Ok(())
 }
 
 /// Answers a request without a body by an error page of the rules.
-fn refuse(connection: &mut Connection, request: &RequestHead, page: &Page) -> Next {
-    let space = Rc::clone(&connection.space);
-    let mut record = space.env.begin_record(request, &connection.peer);
-    deliver::deliver_page(connection, request, page, &mut record);
-    space.env.finish(connection.peer.listener.run.as_deref(), record);
-    connection.next()
+fn refuse<S: ClientStream>(space: &Workspace, stream: &mut S, request: &RequestHead, page: &Page) -> Quick {
+    let mut record = space.env.begin_record(request, stream.peer());
+    deliver::deliver_page(stream, request, page, &mut record);
+    space.env.finish(stream.peer().listener.run.as_deref(), record);
+    Quick::Answered
 }
 
 /// Answers a request without a body as a hook says, or by the page for one that failed.
-fn answer_by_hook(connection: &mut Connection, request: &RequestHead, answer: HookedAnswer) -> Next {
-    let space = Rc::clone(&connection.space);
-    let mut record = space.env.begin_record(request, &connection.peer);
+fn answer_by_hook<S: ClientStream>(
+    space: &Workspace,
+    stream: &mut S,
+    request: &RequestHead,
+    answer: HookedAnswer,
+) -> Quick {
+    let mut record = space.env.begin_record(request, stream.peer());
     let page = note_answer(&space.env, answer, &mut record);
-    deliver::deliver_page(connection, request, &page, &mut record);
-    space.env.finish(connection.peer.listener.run.as_deref(), record);
-    connection.next()
+    deliver::deliver_page(stream, request, &page, &mut record);
+    space.env.finish(stream.peer().listener.run.as_deref(), record);
+    Quick::Answered
 }
 
-fn begin(connection: &Connection, request: &RequestHead) -> RecordGuard {
-    connection.space.env.begin_guarded(request, &connection.peer)
+fn begin<S: ClientStream>(space: &Workspace, stream: &S, request: &RequestHead) -> RecordGuard {
+    space.env.begin_guarded(request, stream.peer())
 }
 
 /// A guard for the record of a request that goes on in a task.
-fn guard(connection: &Connection, record: Box<Record>) -> RecordGuard {
-    RecordGuard::new(&connection.space.env, connection.peer.listener.run.as_ref(), record)
+fn guard<S: ClientStream>(space: &Workspace, stream: &S, record: Box<Record>) -> RecordGuard {
+    RecordGuard::new(&space.env, stream.peer().listener.run.as_ref(), record)
 }
 
 fn waits(record: RecordGuard, verdict: Option<Verdict>, key: Option<Vec<u8>>) -> Quick {

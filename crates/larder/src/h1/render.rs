@@ -77,7 +77,7 @@ pub fn answer_head(out: &mut Vec<u8>, answer: &AnswerHead<'_>, frame: AnswerFram
             }
             let by = match received {
                 Version::Http10 => &answered_by[0],
-                Version::Http11 => &answered_by[1],
+                Version::Http11 | Version::Http2 => &answered_by[1],
             };
             out.extend_from_slice(by.as_bytes());
             cache_status(out, status);
@@ -94,7 +94,7 @@ pub fn answer_head(out: &mut Vec<u8>, answer: &AnswerHead<'_>, frame: AnswerFram
     }
     // The state of the connection, where the version does not say it (RFC 9112 section 9.3).
     match (frame.next, frame.version) {
-        (Next::Continue, Version::Http11) => {}
+        (Next::Continue, Version::Http11 | Version::Http2) => {}
         (Next::Continue, Version::Http10) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
         _ => out.extend_from_slice(b"Connection: close\r\n"),
     }

@@ -53,6 +53,7 @@ impl NextState {
 
 /// Answers the requests in bytes that were read on a connection on which nothing else is under way.
 pub fn serve_without_wait(connection: &mut Connection, mut read: &[u8]) -> NextState {
+    let space = Rc::clone(&connection.space);
     let state = loop {
         let Some(mut request) = connection.request_of(&mut read) else {
             break NextState::NeedsTask(Box::new(Start::NextRequest));
@@ -62,11 +63,11 @@ pub fn serve_without_wait(connection: &mut Connection, mut read: &[u8]) -> NextS
             let record = connection.space.env.begin_guarded(&request, &connection.peer);
             break NextState::NeedsTask(Box::new(Start::LeaveHttp(request.head, record)));
         }
-        let next = match quick::try_answer(connection, &mut request) {
-            Quick::Answered(next) => next,
+        let next = match quick::try_answer(&space, connection, &mut request) {
+            Quick::Answered => connection.next(),
             Quick::Waits(begun) => break NextState::NeedsTask(Box::new(Start::Request(request.head, begun))),
         };
-        connection.space.heads.keep(connection.peer.address, request);
+        space.heads.keep(connection.peer.address, request);
         match next {
             Next::Continue if read.is_empty() => return NextState::Waits,
             // A client that sends requests and reads no answers must not fill the outbox with them.
@@ -108,16 +109,23 @@ pub async fn serve(mut connection: Box<Connection>, start: Start) -> Option<Box<
                     continue;
                 }
                 Ok(mut request) => {
-                    match catch_unwind(AssertUnwindSafe(|| quick::try_answer(&mut connection, &mut request))) {
-                        Ok(Quick::Answered(next)) => {
-                            connection.space.heads.keep(connection.peer.address, request);
-                            next
+                    let space = Rc::clone(&connection.space);
+                    let answer = || quick::try_answer(&space, &mut *connection, &mut request);
+                    match catch_unwind(AssertUnwindSafe(answer)) {
+                        Ok(Quick::Answered) => {
+                            space.heads.keep(connection.peer.address, request);
+                            connection.next()
                         }
                         Ok(Quick::Waits(begun)) => run(&mut connection, request.head, begun).await,
                         Err(_) => broken(&mut connection),
                     }
                 }
                 Err(End::Idle) => return Some(connection),
+                Err(End::Http2) => {
+                    // Boxed, so that every connection's task stays small.
+                    connection.speak_http2().await;
+                    return None;
+                }
                 Err(end) => {
                     Box::pin(refuse(connection, &end)).await;
                     return None;
@@ -292,7 +300,7 @@ fn page_for_end(end: &End) -> Option<Page> {
             .closing()
             .with("Retry-After", "5"),
         ),
-        End::Quiet | End::Broken | End::Idle => None,
+        End::Quiet | End::Broken | End::Idle | End::Http2 => None,
     }
 }
 

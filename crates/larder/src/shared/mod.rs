@@ -336,14 +336,15 @@ pub fn listener(listen: &Listen) -> Result<Arc<Listener>, StartError> {
     let tls = match listen.tls.as_slice() {
         [] => None,
         files => {
-            let certificates = Certificates::load(files).map_err(StartError::Tls)?;
-            Some(certificates.into_config(clients.as_deref()).map_err(StartError::Tls)?)
+            let certificates = Arc::new(Certificates::load(files).map_err(StartError::Tls)?);
+            let config = certificates.config(clients.as_deref(), listen.http2).map_err(StartError::Tls)?;
+            Some((config, certificates))
         }
     };
     let read = listen.tls.iter().filter_map(|files| ServedCertificate::read(files).transpose());
-    let certificates = read.collect::<Result<Vec<_>, _>>().map_err(StartError::Tls)?;
+    let served = read.collect::<Result<Vec<_>, _>>().map_err(StartError::Tls)?;
     let mut listener = Listener::of(listen, tls, clients);
-    listener.certificates = certificates;
+    listener.served = served;
     listener.tell_ends();
     Ok(Arc::new(listener))
 }

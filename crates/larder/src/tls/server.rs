@@ -1,7 +1,7 @@
 //! Certificates of a listener: PEM files, chosen by the name that the client asks for.
 
 use super::clients::ClientTrust;
-use super::{TlsError, certificates_of, provider, server_config};
+use super::{ALPN_HTTP_2, TlsError, certificates_of, provider, server_config};
 use crate::config::CertificateFiles;
 use rustls::ServerConfig;
 use rustls::client::verify_server_name;
@@ -32,9 +32,12 @@ impl Certificates {
     }
 
     /// The configuration of a listener, which asks clients for certificates where `clients` says so. Its tickets are its own: no session
-    /// of another listener, or of one before a reload, is resumed with it.
-    pub fn into_config(self, clients: Option<&ClientTrust>) -> Result<Arc<ServerConfig>, TlsError> {
-        let mut config = server_config(Arc::new(self), clients)?;
+    /// of another listener, or of one before a reload, is resumed with it. With `http2` it offers HTTP/2 before HTTP/1.1.
+    pub fn config(self: &Arc<Self>, clients: Option<&ClientTrust>, http2: bool) -> Result<Arc<ServerConfig>, TlsError> {
+        let mut config = server_config(Arc::<Certificates>::clone(self), clients)?;
+        if http2 {
+            config.alpn_protocols.insert(0, ALPN_HTTP_2.to_vec());
+        }
         config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new()
             .map_err(|source| TlsError::Rustls { what: "cannot set up TLS session tickets", source })?;
         Ok(Arc::new(config))
@@ -57,6 +60,13 @@ fn load(files: &CertificateFiles) -> Result<Arc<CertifiedKey>, TlsError> {
     CertifiedKey::from_der(chain, key, &provider())
         .map(Arc::new)
         .map_err(|source| TlsError::Pair { chain: files.chain.clone(), source })
+}
+
+impl Certificates {
+    /// Whether the certificate for `asked`, the name in a client's handshake, is valid for this host too (RFC 9113 section 9.1.1).
+    pub fn covers(&self, asked: &str, host: &str) -> bool {
+        self.choose(Some(asked)).is_some_and(|key| is_valid_for(&key, host))
+    }
 }
 
 /// The same rule by which clients accept a name, wildcards included.

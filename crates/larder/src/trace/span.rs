@@ -90,7 +90,14 @@ impl Span {
         tell_url(&mut told, &record.url, query);
         told.number("http.response.status_code", record.status);
         told.number("http.response.body.size", record.bytes);
-        told.text("network.protocol.version", if record.version == Version::Http10 { "1.0" } else { "1.1" });
+        told.text(
+            "network.protocol.version",
+            match record.version {
+                Version::Http10 => "1.0",
+                Version::Http11 => "1.1",
+                Version::Http2 => "2",
+            },
+        );
         told.text("client.address", record.peer.to_canonical().to_string());
         told.text("larder.request.id", names.name(record.number).to_string());
         told.text("larder.cache.outcome", record.outcome.class_word());

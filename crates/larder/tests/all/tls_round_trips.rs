@@ -96,7 +96,7 @@ async fn listeners_choose_by_sni() {
     let first = write_pair(folder.path(), "first", &["first.example"]);
     let wild = write_pair(folder.path(), "wild", &["*.wild.example", "exact.example"]);
     let roots = larder::tls::roots(&[first.chain.clone(), wild.chain.clone()]).unwrap();
-    let config = Certificates::load(&[first, wild]).unwrap().into_config(None).unwrap();
+    let config = Arc::new(Certificates::load(&[first, wild]).unwrap()).config(None, false).unwrap();
     for (name, taken) in
         [("first.example", true), ("a.wild.example", true), ("exact.example", true), ("a.b.wild.example", false)]
     {

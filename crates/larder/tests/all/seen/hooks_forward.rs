@@ -407,7 +407,7 @@ fn where_hooks_may_fail_a_tunnel_is_opened() {
 pub(super) fn tls_origin(folder: &Path, name: &'static str) -> (SocketAddr, CertificateDer<'static>) {
     let root = write_pair(folder, name);
     let files = CertificateFiles { chain: folder.join("chain.pem"), key: folder.join("key.pem") };
-    let config = Certificates::load(&[files]).unwrap().into_config(None).unwrap();
+    let config = std::sync::Arc::new(Certificates::load(&[files]).unwrap()).config(None, false).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {

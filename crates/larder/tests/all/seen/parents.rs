@@ -238,7 +238,7 @@ fn a_parent_is_spoken_to_over_tls() {
 fn tls_before(folder: &Path, to: SocketAddr) -> SocketAddr {
     write_pair(folder, "localhost");
     let files = CertificateFiles { chain: folder.join("chain.pem"), key: folder.join("key.pem") };
-    let config = Certificates::load(&[files]).unwrap().into_config(None).unwrap();
+    let config = std::sync::Arc::new(Certificates::load(&[files]).unwrap()).config(None, false).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {

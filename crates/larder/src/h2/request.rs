@@ -1,0 +1,216 @@
+//! A request that was read: its head is judged, and its exchange begins.
+
+use super::Link;
+use super::head::{self, HeadFault, TargetForm};
+use super::meters::Flood;
+use super::state::Trouble;
+use super::stream::Stream;
+use crate::clock;
+use crate::exchange::stream::ClientStream;
+use crate::exchange::{self, Exchange, broken_page, deliver};
+use crate::h1::head_cache::Request;
+use crate::h1::quick::{self, Begun, Quick};
+use crate::page::Page;
+use crate::permit::StreamPermit;
+use crate::request_body::RequestBody;
+use crate::rules;
+use larder_wire::framing::{self, Framing};
+use larder_wire::h2::ErrorCode;
+use larder_wire::parse::{HeadScan, Parsed};
+use larder_wire::{Fault, Method, RequestHead, Scheme, Url, Version};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+/// Begins the request whose fields the state has. Gives its stream where the answer is handed over already and may be sent at once.
+pub fn begin(link: &Rc<Link>, stream: u32, ends_stream: bool) -> Result<Option<Stream>, Trouble> {
+    let mut request = match read(link, ends_stream) {
+        Ok(request) => request,
+        Err(HeadFault::Malformed(detail)) => return reset_malformed(link, stream, detail).map(|()| None),
+        Err(HeadFault::Refused(fault)) => {
+            refuse(link, stream, &fault);
+            return Ok(None);
+        }
+    };
+    let length = match framing::of_request(&request) {
+        Ok(Framing::Length(bytes)) => Some(bytes),
+        _ => None,
+    };
+    if ends_stream && length.is_some_and(|bytes| bytes > 0) {
+        return reset_malformed(link, stream, "no DATA where Content-Length says more").map(|()| None);
+    }
+    link.state.borrow_mut().begin(stream, length, request.fields.get("Priority"));
+    if is_misdirected(link, &request) {
+        answer_by(link, stream, &request, &misdirected());
+        return Ok(None);
+    }
+    if request.method == Method::Connect {
+        answer_by(link, stream, &request, &no_tunnels());
+        return Ok(None);
+    }
+    let mut transport = Stream::new(link, stream);
+    let answered = catch_unwind(AssertUnwindSafe(|| quick::try_answer(&link.space, &mut transport, &mut request)));
+    match answered {
+        Ok(Quick::Answered) => {
+            // The next head is compared with the text that this one was read from.
+            request.head.version = Version::Http11;
+            link.space.heads.keep(link.peer.address, request);
+            return Ok(Some(transport));
+        }
+        Ok(Quick::Waits(begun)) => run_if_permitted(link, stream, transport, (request.head, *begun)),
+        Err(_) => broken(link, stream, transport),
+    }
+    Ok(None)
+}
+
+/// Reads the fields that the state has by the parser of HTTP/1.1.
+fn read(link: &Link, ends_stream: bool) -> Result<Request, HeadFault> {
+    let mut state = link.state.borrow_mut();
+    let mut text = std::mem::take(&mut state.text);
+    let form = |authority: &[u8]| target_form(link, authority);
+    let space = &link.space;
+    let parsed = head::write(&state.fields, ends_stream, form, &mut text).and_then(|()| {
+        let scan =
+            |before: &mut Option<Box<RequestHead>>| HeadScan::new().request_after(before, &text, &space.head_limits);
+        space.heads.read(link.peer.address, scan).map_err(HeadFault::Refused)
+    });
+    let length = text.len();
+    state.text = text;
+    match parsed? {
+        Parsed::Complete { head: mut request, len } if len == length => {
+            request.head.version = Version::Http2;
+            Ok(request)
+        }
+        _ => Err(HeadFault::Malformed("a head that ends elsewhere than its fields say")),
+    }
+}
+
+/// Runs the exchange of a request, unless its client has as many under way as it may have connections. The first one of a connection
+/// needs no further permit.
+fn run_if_permitted(link: &Rc<Link>, number: u32, mut stream: Stream, (head, begun): (Box<RequestHead>, Begun)) {
+    let space = &link.space;
+    let is_alone = link.state.borrow().streams() <= 1;
+    let permit =
+        (!is_alone).then(|| StreamPermit::take(&space.connections, &space.env, link.peer.address.ip())).transpose();
+    match permit {
+        Ok(permit) => run(link, number, stream, (head, begun, permit)),
+        Err(full) => {
+            space.env.tally.connections_refused.add(1);
+            let mut record = begun.record;
+            deliver::deliver_page(&mut stream, &head, &full.page(), &mut record);
+            record.finish();
+            finish(link, number, stream);
+        }
+    }
+}
+
+/// Runs the exchange of a request in a task of its own.
+fn run(
+    link: &Rc<Link>,
+    number: u32,
+    mut stream: Stream,
+    (head, begun, permit): (Box<RequestHead>, Begun, Option<StreamPermit>),
+) {
+    let body = RequestBody::of(&head);
+    let Begun { verdict, record, key } = begun;
+    let exchange = Exchange { request: Rc::new(*head), record, verdict, key, body };
+    // Boxed: the runtime moves a task's future three times from place to place.
+    let task = tokio::task::spawn_local(Box::pin(async move {
+        exchange.run(&mut stream).await;
+        stream.finish().await;
+        drop(permit);
+    }));
+    link.state.borrow_mut().served_by(number, task.abort_handle());
+}
+
+/// Answers a request that met a broken invariant. The unwinding dropped its record, so a new one is made.
+fn broken(link: &Rc<Link>, number: u32, mut stream: Stream) {
+    let env = &link.space.env;
+    env.tally.panics.add(1);
+    let page = broken_page();
+    if stream.answer_has_begun() {
+        env.finish_unanswered(&link.peer.listener, link.peer.address, page.word);
+        return stream.break_off();
+    }
+    deliver::send_page(&mut stream, &page, false, clock::now(), None);
+    env.finish_refused(&link.peer.listener, link.peer.address, &page);
+    finish(link, number, stream);
+}
+
+/// Answers a request by a page.
+fn answer_by(link: &Rc<Link>, number: u32, head: &RequestHead, page: &Page) {
+    let mut stream = Stream::new(link, number);
+    let mut record = exchange::begin(&link.space.env, &link.peer, head);
+    deliver::deliver_page(&mut stream, head, page, &mut record);
+    record.finish();
+    finish(link, number, stream);
+}
+
+/// Answers a head that the parser refuses by an error page, as over HTTP/1.1.
+fn refuse(link: &Rc<Link>, number: u32, fault: &Fault) {
+    let env = &link.space.env;
+    env.tally.faults.add(1);
+    let mut stream = Stream::new(link, number);
+    let page = rules::fault_page(fault.kind, fault.detail);
+    deliver::send_page(&mut stream, &page, false, clock::now(), None);
+    env.finish_refused(&link.peer.listener, link.peer.address, &page);
+    finish(link, number, stream);
+}
+
+/// Waits in a task until the client has taken an answer.
+pub fn finish(link: &Rc<Link>, number: u32, stream: Stream) {
+    let task = tokio::task::spawn_local(stream.finish());
+    link.state.borrow_mut().served_by(number, task.abort_handle());
+}
+
+fn reset_malformed(link: &Rc<Link>, stream: u32, detail: &'static str) -> Result<(), Trouble> {
+    let (env, peer) = (&link.space.env, &link.peer);
+    tracing::debug!(client = %peer.address, detail, "a malformed request of HTTP/2");
+    env.tally.faults.add(1);
+    env.finish_unanswered(&peer.listener, peer.address, "http2-malformed");
+    let mut state = link.state.borrow_mut();
+    state.reset(stream, ErrorCode::Protocol);
+    state.note(Flood::MadeReset)
+}
+
+/// A request on a listener that is a forward proxy is for any URL, unless its authority is an address of this machine with the port of
+/// the listener: that is asked of Larder itself. HTTP/1.1 tells the two by the form of the target, which HTTP/2 has not.
+fn target_form(link: &Link, authority: &[u8]) -> TargetForm {
+    let listener = link.peer.listener.in_force();
+    if link.peer.inside.is_some() || !listener.forwarding.beside(&link.space.env.config().sites) {
+        return TargetForm::Origin;
+    }
+    let text = std::str::from_utf8(authority).ok().map(|authority| format!("http://{authority}/"));
+    let is_own = text.and_then(|text| Url::parse(&text)).is_some_and(|url| {
+        let is_here = url.host.ip().is_some() || url.host.as_str() == "localhost";
+        is_here && listener.address.is_some_and(|address| address.port() == url.port)
+    });
+    if is_own { TargetForm::Origin } else { TargetForm::Absolute }
+}
+
+/// Whether the certificate of the connection is not valid for the host of a request (RFC 9113 section 9.1.2): a browser may send requests
+/// for several hosts on one connection.
+fn is_misdirected(link: &Link, head: &RequestHead) -> bool {
+    let (Some(asked), Some(certificates), Scheme::Https) =
+        (&link.peer.sni, &link.peer.listener.certificates, link.peer.scheme)
+    else {
+        return false;
+    };
+    if link.peer.inside.is_some() || link.peer.listener.in_force().forwarding.beside(&link.space.env.config().sites) {
+        return false;
+    }
+    if head.fields.text("Host").is_some_and(|host| host.eq_ignore_ascii_case(asked.as_str())) {
+        return false;
+    }
+    head.url(Scheme::Https)
+        .is_ok_and(|url| url.host != **asked && !certificates.covers(asked.as_str(), url.host.as_str()))
+}
+
+fn misdirected() -> Page {
+    let what = "The certificate of this connection is not valid for the host of the request.";
+    Page::new(421, "misdirected", what, "Ask on a connection of its own.")
+}
+
+fn no_tunnels() -> Page {
+    let what = "A tunnel can't be opened on a stream of HTTP/2 here.";
+    Page::new(501, "http2-connect", what, "Send CONNECT by HTTP/1.1.")
+}
