@@ -167,7 +167,7 @@ async fn servers_that_answer_nonsense_let_nobody_in() {
         assert_eq!(ask(&at, "ada", "geheim").await.err(), wanted, "{bytes:?}");
     }
     // The double works, and a connection that it has closed is not the end: the second question has a new one.
-    let at = login(&format!("ttl = 0\nldap = [\"ldap://{}\"]\n{direct}", server_that_sends(bound(1, 0))));
+    let at = login(&format!("ttl = \"0s\"\nldap = [\"ldap://{}\"]\n{direct}", server_that_sends(bound(1, 0))));
     for _ in 0..2 {
         assert!(ask(&at, "ada", "geheim").await.is_ok());
     }
