@@ -7,6 +7,7 @@
 pub mod answer;
 pub mod attempts;
 pub mod authorization;
+pub mod ber;
 pub mod digest;
 pub mod escape;
 pub mod form;
@@ -16,6 +17,8 @@ pub mod hash;
 pub mod htdigest;
 pub mod htpasswd;
 pub mod kind;
+pub mod ldap;
+pub mod ldap_text;
 pub mod line;
 pub mod memo;
 pub mod note;

@@ -1,6 +1,7 @@
 //! Logins: how people say who they are, and where it is known whether that is true.
 
 use super::SourceLine;
+use super::ldap::{Ldap, LdapFilter, LdapServer};
 use super::setting::{Field, Setting, word};
 use super::url;
 use larder_wire::{Scheme, Url};
@@ -77,6 +78,8 @@ pub struct Login {
     pub jwks_refresh: Duration,
     /// The helper that knows users, in place of a file; empty: none.
     pub helper: String,
+    /// The directory that knows users, in place of a file.
+    pub ldap: Ldap,
     /// The file of groups.
     pub groups: Option<PathBuf>,
     /// How long a credential that was right counts without a check.
@@ -119,6 +122,7 @@ impl Default for Login {
             jwks: None,
             jwks_refresh: Duration::from_secs(3_600),
             helper: String::new(),
+            ldap: Ldap::default(),
             groups: None,
             ttl: Duration::from_secs(300),
             forward: false,
@@ -219,6 +223,131 @@ pub static LOGIN: &[Setting<Login>] = &[
     )
     .default_words("none")
     .about("The `[[helper]]` that knows the users, in place of `file`; its kind is the scheme."),
+    OfLogin::new(
+        "login.ldap",
+        Field::Texts {
+            form: "ldap or ldaps URLs",
+            read: |l| l.ldap.servers.iter().map(ToString::to_string).collect(),
+            clear: |l| l.ldap.servers.clear(),
+            push: |l, text| {
+                l.ldap.servers.extend(LdapServer::parse(text));
+                LdapServer::parse(text).is_some() && l.ldap.servers.len() <= 8
+            },
+        },
+    )
+    .default_words("none")
+    .about("Of `basic`: the LDAP servers that know the users, in place of `file`, 8 at most: `ldaps://ldap.example`. The next one is asked when one is away. Certificates are verified by the roots of the system and `upstream.extra_roots`."),
+    OfLogin::new(
+        "login.ldap_user_dn",
+        Field::Text {
+            form: "text",
+            read: |l| l.ldap.user_dn.clone(),
+            write: |l, text| {
+                text.clone_into(&mut l.ldap.user_dn);
+                text.contains("{user}") && text.len() <= 4096
+            },
+        },
+    )
+    .default_words("none")
+    .about("The distinguished name by which a user binds: `uid={user},ou=people,dc=example`. Without it users are searched for."),
+    OfLogin::new(
+        "login.ldap_base",
+        Field::Text {
+            form: "text",
+            read: |l| l.ldap.base.clone(),
+            write: |l, text| {
+                text.clone_into(&mut l.ldap.base);
+                !text.is_empty() && text.len() <= 4096
+            },
+        },
+    )
+    .default_words("none")
+    .about("The entry below which users are searched for."),
+    OfLogin::new(
+        "login.ldap_filter",
+        Field::Text {
+            form: "filter with `{user}`",
+            read: |l| l.ldap.filter.as_ref().map_or_else(String::new, |filter| filter.text.clone()),
+            write: |l, text| {
+                l.ldap.filter = LdapFilter::parse(text, &["{user}"]);
+                l.ldap.filter.is_some()
+            },
+        },
+    )
+    .default_words("none")
+    .about("The filter of that search (RFC 4515): `(uid={user})`. It has to find one entry: the user then binds by its name."),
+    OfLogin::new(
+        "login.ldap_bind_dn",
+        Field::Text {
+            form: "text",
+            read: |l| l.ldap.bind_dn.clone(),
+            write: |l, text| {
+                text.clone_into(&mut l.ldap.bind_dn);
+                !text.is_empty() && text.len() <= 4096
+            },
+        },
+    )
+    .default_words("none")
+    .about("The name by which searches are made. Without it they are anonymous, or, with `ldap_user_dn`, the user's own."),
+    OfLogin::new(
+        "login.ldap_password_file",
+        Field::Text {
+            form: "file",
+            read: |l| l.ldap.password_file.as_ref().map_or_else(String::new, |path| path.display().to_string()),
+            write: |l, text| {
+                l.ldap.password_file = (!text.is_empty()).then(|| text.into());
+                l.ldap.password_file.is_some()
+            },
+        },
+    )
+    .default_words("none")
+    .about("The file with the password of `ldap_bind_dn`. It is read again within a second after it has changed."),
+    OfLogin::new(
+        "login.ldap_groups",
+        Field::Text {
+            form: "text",
+            read: |l| l.ldap.groups.clone(),
+            write: |l, text| {
+                text.clone_into(&mut l.ldap.groups);
+                !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            },
+        },
+    )
+    .default_words("none")
+    .about("The attribute of a user's entry with the names of the groups: `memberOf`. A group is known by the first part of its name, `staff` of `cn=staff,ou=groups,dc=example`."),
+    OfLogin::new(
+        "login.ldap_groups_base",
+        Field::Text {
+            form: "text",
+            read: |l| l.ldap.groups_base.clone(),
+            write: |l, text| {
+                text.clone_into(&mut l.ldap.groups_base);
+                !text.is_empty() && text.len() <= 4096
+            },
+        },
+    )
+    .default_words("none")
+    .about("The entry below which groups are; others do not count."),
+    OfLogin::new(
+        "login.ldap_groups_filter",
+        Field::Text {
+            form: "filter with `{dn}` or `{user}`",
+            read: |l| l.ldap.groups_filter.as_ref().map_or_else(String::new, |filter| filter.text.clone()),
+            write: |l, text| {
+                l.ldap.groups_filter = LdapFilter::parse(text, &["{dn}", "{user}"]);
+                l.ldap.groups_filter.is_some()
+            },
+        },
+    )
+    .default_words("none")
+    .about("The filter by which the groups of a user are searched for, below `ldap_groups_base`: `(member={dn})`, or `(memberUid={user})`."),
+    OfLogin::new("login.ldap_start_tls", Field::Flag(|l| &mut l.ldap.start_tls))
+        .about("Whether TLS begins on a connection of `ldap://` before anything else (StartTLS). A server that refuses that is not asked."),
+    OfLogin::new("login.ldap_cleartext", Field::Flag(|l| &mut l.ldap.cleartext))
+        .about("Whether passwords may go to another machine without TLS."),
+    OfLogin::new("login.ldap_timeout", Field::Time(|l| &mut l.ldap.timeout))
+        .between(100, 60_000)
+        .about("How long one server has for a check. After that the next one is asked."),
     OfLogin::new(
         "login.groups",
         Field::Text {

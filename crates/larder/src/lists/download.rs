@@ -7,7 +7,7 @@ use larder_wire::body::{Decoder, Event};
 use larder_wire::directives::CacheControl;
 use larder_wire::parse::{self, HeadLimits, Parsed};
 use larder_wire::target::resolve;
-use larder_wire::{Fields, Method, ResponseHead, Scheme, Side, Url, framing};
+use larder_wire::{Fields, Host, Method, ResponseHead, Scheme, Side, Url, framing};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -115,9 +115,11 @@ fn left(end: Instant) -> io::Result<Duration> {
 
 /// A connection of which no read and no write goes on beyond the end of the download, whatever is sent through it: parts of a handshake, of
 /// a head or of a body.
-struct Timed {
-    tcp: TcpStream,
-    end: Instant,
+pub struct Timed {
+    /// The connection.
+    pub tcp: TcpStream,
+    /// When everything on it has to have ended.
+    pub end: Instant,
 }
 
 impl Timed {
@@ -168,7 +170,7 @@ struct Answer {
 
 impl Answer {
     fn ask(url: &Url, validators: &Validators, tls: &Arc<ClientConfig>, end: Instant) -> io::Result<Answer> {
-        let tcp = Timed { tcp: connect(url, end)?, end };
+        let tcp = Timed { tcp: connect(&url.host, url.port, end)?, end };
         let mut stream: Box<dyn Stream> = match url.scheme {
             // No list is taken from an FTP server: its URL is refused where it is configured.
             Scheme::Http | Scheme::Ftp => Box::new(tcp),
@@ -273,11 +275,11 @@ fn request(url: &Url, validators: &Validators) -> String {
     text + "\r\n"
 }
 
-/// The resolver of the system has time limits of its own; the addresses that it gives share what is left.
-fn connect(url: &Url, end: Instant) -> io::Result<TcpStream> {
-    let addresses: Vec<SocketAddr> = match url.host.ip() {
-        Some(address) => vec![SocketAddr::new(address, url.port)],
-        None => (url.host.as_str(), url.port).to_socket_addrs()?.collect(),
+/// Connects to a host. The resolver of the system has time limits of its own; the addresses that it gives share what is left.
+pub fn connect(host: &Host, port: u16, end: Instant) -> io::Result<TcpStream> {
+    let addresses: Vec<SocketAddr> = match host.ip() {
+        Some(address) => vec![SocketAddr::new(address, port)],
+        None => (host.as_str(), port).to_socket_addrs()?.collect(),
     };
     let mut trouble = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
     for address in addresses {

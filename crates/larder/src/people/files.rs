@@ -6,6 +6,7 @@ use crate::lines;
 use larder_people::groups::{Groups, LineFault};
 use larder_people::htdigest::Htdigest;
 use larder_people::htpasswd::Htpasswd;
+use larder_people::ldap::Password;
 use larder_people::token::Keys;
 use parking_lot::Mutex;
 use std::os::unix::fs::MetadataExt;
@@ -31,8 +32,8 @@ pub(super) struct UserFiles {
     stamp: FileStamp,
 }
 
-/// By which the files of users and of groups are known: the same value, the same content.
-pub type FileStamp = [Option<Seen>; 2];
+/// By which the files of users, of groups and of a directory's password are known: the same value, the same content.
+pub type FileStamp = [Option<Seen>; 3];
 
 /// The users of a login.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +44,8 @@ pub(super) enum KnownUsers {
     Passwords(Arc<Htpasswd>),
     Digests(Arc<Htdigest>),
     Issuer(Arc<Keys>),
+    /// A directory knows them; this is the password by which it is searched, where there is one.
+    ByDirectory(Option<Arc<Password>>),
     /// The keys of the issuer have not come yet.
     IssuerToCome,
 }
@@ -56,6 +59,10 @@ impl UserFiles {
         let seen = look_at(login);
         let mut warnings = Vec::new();
         let users = match (&login.file, login.scheme) {
+            (None, LoginScheme::Basic) if !login.ldap.servers.is_empty() => {
+                let password = login.ldap.password_file.as_ref().map(|path| password_in(path)).transpose()?;
+                KnownUsers::ByDirectory(password)
+            }
             (None, LoginScheme::Bearer) => KnownUsers::IssuerToCome,
             (None, _) => KnownUsers::ByHelper,
             (Some(path), LoginScheme::Digest) => {
@@ -95,7 +102,9 @@ impl UserFiles {
         match &self.users {
             KnownUsers::Passwords(users) => Some(users.names().collect()),
             KnownUsers::Digests(users) => Some(users.names().collect()),
-            KnownUsers::ByHelper | KnownUsers::Issuer(_) | KnownUsers::IssuerToCome => None,
+            KnownUsers::ByHelper | KnownUsers::ByDirectory(_) | KnownUsers::Issuer(_) | KnownUsers::IssuerToCome => {
+                None
+            }
         }
     }
 
@@ -128,7 +137,13 @@ fn look_at(login: &Login) -> FileStamp {
         let facts = std::fs::metadata(path.as_ref()?).ok()?;
         Some((facts.ino(), facts.len(), facts.mtime(), facts.mtime_nsec()))
     };
-    [look(&login.file), look(&login.groups)]
+    [look(&login.file), look(&login.groups), look(&login.ldap.password_file)]
+}
+
+fn password_in(path: &Path) -> Result<Arc<Password>, String> {
+    let text = text_of(path)?;
+    let password = Password::new(text.trim_end_matches(['\r', '\n']).as_bytes());
+    password.map(Arc::new).ok_or_else(|| format!("{} has no password, or one with a NUL", path.display()))
 }
 
 fn text_of(path: &Path) -> Result<String, String> {

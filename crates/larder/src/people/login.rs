@@ -1,6 +1,7 @@
 //! One login: challenges, and whether a credential is right.
 
 use super::connection::ConnectionLogin;
+use super::directory::Directory;
 use super::files::{FileStamp, KnownUsers, UserFiles};
 use super::issuer::Issuer;
 use super::sessions::PageSessions;
@@ -43,7 +44,7 @@ const NONCES_MAX: usize = 20_000;
 const CREDENTIAL_BYTES_MAX: usize = 24 << 10;
 
 /// A keyed hash of a credential.
-type CredentialHash = [u8; 32];
+pub(super) type CredentialHash = [u8; 32];
 
 /// The state of one `[[login]]`.
 pub struct LoginState {
@@ -60,6 +61,7 @@ pub struct LoginState {
     nonces: Nonces,
     nonce_counts: Mutex<Counts>,
     issuer: Arc<Issuer>,
+    directory: Directory,
     sessions: Arc<PageSessions>,
 }
 
@@ -154,6 +156,7 @@ impl LoginState {
             nonces: Nonces::new(&secret()?, config.nonce_ttl),
             nonce_counts: Mutex::new(Counts::new(NONCES_MAX)),
             issuer: Arc::default(),
+            directory: Directory::new(&config.ldap),
             sessions: Arc::new(PageSessions::new(&secret()?, &config)),
             name: config.name.as_str().into(),
             config,
@@ -239,6 +242,11 @@ impl LoginState {
             Checked::Refused(refusal) => Err(refusal),
             Checked::Question(question) => question.find_out(helpers).await,
         }
+    }
+
+    /// The LDAP servers, where those know the users.
+    pub(super) fn directory(&self) -> &Directory {
+        &self.directory
     }
 
     /// The fetches of the issuer's keys.
@@ -428,7 +436,7 @@ impl LoginState {
     }
 
     /// Notes a failed login. Its password stands nowhere.
-    fn fails(&self, client: IpAddr, user: &str) -> LoginRefusal {
+    pub(super) fn fails(&self, client: IpAddr, user: &str) -> LoginRefusal {
         self.turns.failed(&client_key(client));
         self.counts.wrong.fetch_add(1, Ordering::Relaxed);
         let client = client.to_canonical();
@@ -445,6 +453,9 @@ impl LoginQuestion {
     pub async fn find_out(self, helpers: &Helpers) -> LoginReply {
         let LoginQuestion { login, client, asked, edition } = self;
         match asked {
+            Asked::Password(basic, hash) if !login.config.ldap.servers.is_empty() => {
+                login.password_by_directory(client, basic, hash).await
+            }
             Asked::Password(basic, hash) if login.config.helper.is_empty() => login.password(client, basic, hash).await,
             Asked::Password(basic, hash) => login.password_by_helper(helpers, client, (basic, hash)).await,
             Asked::Token(token, hash) => login.token(client, token, hash).await,
@@ -458,7 +469,7 @@ impl LoginQuestion {
 
 impl LoginState {
     /// A turn for a check.
-    async fn turn(&self, client: IpAddr, turns_max: u32) -> Result<Turn, LoginRefusal> {
+    pub(super) async fn turn(&self, client: IpAddr, turns_max: u32) -> Result<Turn, LoginRefusal> {
         self.turns.begin(client_key(client), turns_max).await.map_err(|none| match none {
             NoTurn::Limited(wait) => self.limited(wait),
             NoTurn::Busy => LoginRefusal::Trouble("login-busy"),
@@ -471,13 +482,13 @@ impl LoginState {
     }
 
     /// The user of a credential that is remembered, until when it counts, and the client that gave it first.
-    fn recall(&self, hash: &CredentialHash) -> Option<(Arc<User>, Instant, ClientKey)> {
+    pub(super) fn recall(&self, hash: &CredentialHash) -> Option<(Arc<User>, Instant, ClientKey)> {
         let remembered = self.remembered.lock();
         remembered.find(hash, clock::instant()).map(|((user, client), until)| (Arc::clone(user), until, *client))
     }
 
     /// A credential was right by these files: its user, and until when it counts.
-    fn lets_in(
+    pub(super) fn lets_in(
         &self,
         files: &Arc<UserFiles>,
         (name, groups): (&str, &[String]),
@@ -664,10 +675,8 @@ impl LoginState {
     async fn ask(&self, helpers: &Helpers, line: Vec<u8>) -> Result<Arc<Answer>, LoginRefusal> {
         let refused = |trouble: HelperTrouble| LoginRefusal::Trouble(trouble.as_str());
         let pool = helpers.find(&self.config.helper).ok_or_else(|| refused(HelperTrouble::Gone))?;
-        match pool.remembered(&line) {
-            Some(answer) => Ok(answer),
-            None => pool.ask(line).await.map_err(refused),
-        }
+        let Some(answer) = pool.remembered(&line) else { return pool.ask(line).await.map_err(refused) };
+        Ok(answer)
     }
 }
 

@@ -4,12 +4,17 @@
 
 mod certificate;
 mod connection;
+mod directory;
+mod directory_login;
 mod files;
 mod issuer;
 mod key_fetcher;
+mod ldap;
 mod login;
 mod notes;
 mod sessions;
+#[cfg(test)]
+mod tests_of_ldap;
 mod turns;
 mod verifier;
 
@@ -162,6 +167,7 @@ impl People {
         old.values().for_each(|login| login.issuer().end());
         if let Some(tls) = self.tls.get() {
             for login in &watched {
+                login.directory().connect_with(Arc::clone(tls));
                 key_fetcher::begin(login, Arc::clone(tls), Arc::clone(&self.edition))?;
             }
         }

@@ -4,7 +4,7 @@ use super::Parser;
 use crate::config::helper::HELPER;
 use crate::config::login::LOGIN;
 use crate::config::{
-    CertificateDemand, CertificateUser, ClientCertificates, EXTERNAL_MAX, Helper, HostPattern, Listen, Login,
+    CertificateDemand, CertificateUser, ClientCertificates, EXTERNAL_MAX, Helper, HostPattern, Ldap, Listen, Login,
     LoginScheme, Site, SourceLine,
 };
 use larder_people::format::Format;
@@ -97,7 +97,14 @@ impl Parser {
                 let message = format!("a login of {} needs `helper`", login.scheme.as_str());
                 self.problem(span.clone(), message, Some("name a [[helper]] of that kind".to_owned()));
             }
-            let sources = [login.file.is_some(), !login.helper.is_empty(), login.jwks.is_some()];
+            let by_ldap = login.ldap != Ldap::default();
+            if by_ldap && login.scheme != LoginScheme::Basic {
+                let message = format!("a login of {} is not by LDAP: a server checks passwords", login.scheme.as_str());
+                self.problem(span.clone(), message, Some("write scheme = \"basic\"".to_owned()));
+            } else if let Some((message, hint)) = login.ldap.trouble().filter(|_| by_ldap) {
+                self.problem(span.clone(), message, Some(hint.to_owned()));
+            }
+            let sources = [login.file.is_some(), !login.helper.is_empty(), login.jwks.is_some(), by_ldap];
             if login.jwks.is_some() && login.scheme != LoginScheme::Bearer {
                 let message = "`jwks` is for a login of bearer".to_owned();
                 self.problem(span.clone(), message, Some("leave it out".to_owned()));
@@ -111,6 +118,7 @@ impl Parser {
                 };
                 let message = match login.scheme {
                     LoginScheme::Bearer => "a login of bearer needs either `file` or `jwks`",
+                    LoginScheme::Basic => "a login needs either `file`, `helper` or `ldap`",
                     _ => "a login needs either `file` or `helper`",
                 };
                 let message = message.to_owned();
@@ -135,7 +143,12 @@ impl Parser {
             let hint = "write users = \"NAME\" (a [[login]] of basic) and url = \"https://proxy.example:8443\"";
             self.problem(span.clone(), "a login of page needs `users` and `url`".to_owned(), Some(hint.to_owned()));
         }
-        if login.file.is_some() || !login.helper.is_empty() || login.jwks.is_some() || login.groups.is_some() {
+        if login.file.is_some()
+            || !login.helper.is_empty()
+            || login.jwks.is_some()
+            || login.groups.is_some()
+            || login.ldap != Ldap::default()
+        {
             let message = "the users of a page are those of the login that `users` names".to_owned();
             let hint = "write `file`, `helper` and `groups` there".to_owned();
             self.problem(span.clone(), message, Some(hint));
