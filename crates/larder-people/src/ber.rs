@@ -66,7 +66,7 @@ impl<'a> Elements<'a> {
     }
 
     /// The next element, with its tag; `None` at the end.
-    pub fn next(&mut self) -> Result<Option<(u8, &'a [u8])>, BerFault> {
+    pub fn take_next(&mut self) -> Result<Option<(u8, &'a [u8])>, BerFault> {
         if self.0.is_empty() {
             return Ok(None);
         }
@@ -79,7 +79,7 @@ impl<'a> Elements<'a> {
 
     /// The next element, which has this tag.
     pub fn expect(&mut self, tag: u8) -> Result<&'a [u8], BerFault> {
-        match self.next()? {
+        match self.take_next()? {
             Some((found, content)) if found == tag => Ok(content),
             _ => Err(BerFault),
         }
@@ -149,7 +149,7 @@ mod tests {
         for bytes in
             [&[0x30, 0x80, 0, 0][..], &[0x1f, 1, 0], &[4, 0x85, 0, 0, 0, 0, 1, 9], &[4, 2, 1], &[4], &[4, 0x81]]
         {
-            assert!(Elements::of(bytes).next().is_err(), "{bytes:?}");
+            assert!(Elements::of(bytes).take_next().is_err(), "{bytes:?}");
         }
         assert_eq!(message_bytes(&[0x30, 0x84, 0xff, 0xff, 0xff, 0xff]), Ok(Some(6 + 0xffff_ffff)));
         assert_eq!(message_bytes(b"HTTP/1.1 400"), Err(BerFault));
@@ -163,13 +163,13 @@ mod tests {
             push(&mut out, OCTETS, &content);
             let mut elements = Elements::of(&out);
             prop_assert_eq!(elements.expect(OCTETS), Ok(&content[..]));
-            prop_assert_eq!(elements.next(), Ok(None));
+            prop_assert_eq!(elements.take_next(), Ok(None));
         }
 
         #[test]
         fn random_bytes_are_read_without_a_panic(bytes: Vec<u8>) {
             let mut elements = Elements::of(&bytes);
-            while let Ok(Some(_)) = elements.next() {}
+            while let Ok(Some(_)) = elements.take_next() {}
             let _ = (message_bytes(&bytes), Elements::of(&bytes).integer());
         }
     }

@@ -139,7 +139,7 @@ pub fn reply(message: &[u8]) -> Result<(u32, Reply), BerFault> {
     let mut outer = Elements::of(message);
     let mut parts = Elements::of(outer.expect(SEQUENCE)?);
     let id = parts.integer()?;
-    let (tag, content) = parts.next()?.ok_or(BerFault)?;
+    let (tag, content) = parts.take_next()?.ok_or(BerFault)?;
     let reply = match tag {
         0x61 => Reply::Bind(result(content)?),
         0x64 => entry(content)?,
@@ -165,11 +165,11 @@ fn entry(content: &[u8]) -> Result<Reply, BerFault> {
     let dn = text(parts.expect(OCTETS)?).map_err(|_| BerFault)?;
     let mut attributes = Elements::of(parts.expect(SEQUENCE)?);
     let mut values = Vec::new();
-    while let Some((tag, attribute)) = attributes.next()? {
+    while let Some((tag, attribute)) = attributes.take_next()? {
         let mut attribute = Elements::of(attribute);
         attribute.expect(OCTETS)?;
         let mut all = Elements::of(attribute.expect(SET)?);
-        while let Some((OCTETS, value)) = all.next()? {
+        while let Some((OCTETS, value)) = all.take_next()? {
             values.extend(text(value));
         }
         if tag != SEQUENCE {

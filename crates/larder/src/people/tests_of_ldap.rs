@@ -51,10 +51,10 @@ fn slapd() -> Option<Slapd> {
     let url = format!("ldap://127.0.0.1:{port}");
     let mut command = Command::new("/usr/sbin/slapd");
     command.arg("-f").arg(&conf_file).args(["-h", &url, "-d", "0"]).stdout(Stdio::null()).stderr(Stdio::null());
-    let child = command.spawn().unwrap();
+    let slapd = Slapd { child: command.spawn().unwrap(), port, _folder: folder };
     for _ in 0..500 {
         if TcpStream::connect(("127.0.0.1", port)).is_ok() {
-            return Some(Slapd { child, port, _folder: folder });
+            return Some(slapd);
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -122,13 +122,12 @@ fn server_that_sends(bytes: Vec<u8>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
+        let mut silent = Vec::new();
         for mut stream in listener.incoming().flatten() {
             let _ = stream.read(&mut [0; 1_024]);
             let _ = stream.write_all(&bytes);
-            // Silent from here on where there is nothing to send.
-            if bytes.is_empty() {
-                std::mem::forget(stream);
-            }
+            // Open and silent from here on where there is nothing to send.
+            silent.extend(bytes.is_empty().then_some(stream));
         }
     });
     address

@@ -16,6 +16,7 @@ use crate::script::Nursery;
 use crate::server::upstream_settings;
 use crate::shared::{OpenListener, Parts, Shared, StoreFolder, listener};
 use crate::socket::Socket;
+use crate::tls::served::CertificateStamp;
 use crate::tls::{self, Roots};
 use crate::upstream::{RangePace, ResolverChoice};
 use crate::worker::Worker;
@@ -125,7 +126,12 @@ impl Simulated {
         }));
         let listener = listener(&listens[0]).expect("a listener");
         let (configured, bound) = (listens[0].address, listens[0].address);
-        shared.listeners.lock().push(OpenListener { configured, bound, listener: Arc::clone(&listener) });
+        shared.listeners.lock().push(OpenListener {
+            configured,
+            bound,
+            files: CertificateStamp::default(),
+            listener: Arc::clone(&listener),
+        });
         shared.note_own_addresses(shared.listeners.lock().iter());
         let (mut workers, mut serving) = (Vec::new(), Vec::new());
         for number in 0..plan.workers {
