@@ -223,13 +223,19 @@ impl ProofArgs {
     }
 }
 
-/// This port, or a free one in place of 0.
+/// Ports that systems give to nobody by themselves: one of those that they give may be taken by any connection meanwhile.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// This port, or in place of 0 one at which nobody listens, on any address.
 fn free_unless_named(port: u16) -> Result<u16, String> {
     if port != 0 {
         return Ok(port);
     }
-    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
-    free.map(|address| address.port()).map_err(|error| format!("there is no free port: {error}"))
+    let first = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_micros());
+    let count = u32::from(PORTS.end - PORTS.start);
+    let mut ports = (0..count).map(|step| PORTS.start + (first.wrapping_add(step) % count) as u16);
+    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)).is_ok();
+    ports.find(is_free).ok_or_else(|| format!("no port of {} to {} is free: name one", PORTS.start, PORTS.end))
 }
 
 /// The spread of the figures by chance.

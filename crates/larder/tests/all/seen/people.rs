@@ -403,7 +403,7 @@ fn a_login_that_cannot_work_is_refused_at_the_start() {
     let wrong = "[[login]]\nname = \"a\"\nscheme = \"basic\"\n[[login]]\nname = \"b\"\nscheme = \"bearer\"\nfile = \"keys\"\n[[login]]\nname = \"c\"\nscheme = \"ntlm\"\n[[helper]]\nname = \"h\"\nkind = \"external_acl\"\ncommand = [\"/x\"]\nformat = \"%IDENT\"\n[access]\nlogin = \"nobody\"\nexternal = [\"h\", \"g\"]\n[forward]\nurl_rewrite = \"h\"\n";
     let report = larder::config::Loaded::parse("test", wrong, &[]).unwrap_err().to_string();
     for part in [
-        "a login needs either `file` or `helper`",
+        "a login needs either `file`, `helper` or `ldap`",
         "needs `issuer` and `audience`",
         "a login of ntlm needs `helper`",
         "no code %IDENT",
