@@ -1,7 +1,7 @@
 //! HTTP/2 with clients (RFC 9113): a transport of exchanges.
 //!
-//! A connection is a task that reads and writes ([`connection`]); each of its streams is an exchange in a task of its own on the same
-//! worker ([`stream`]). They meet in the [`state`] of the connection, which knows no socket. Answers of one turn are written together.
+//! A connection is a task that reads and writes (`connection`); each of its streams is an exchange in a task of its own on the same
+//! worker (`stream`). They meet in the `state` of the connection, which knows no socket. Answers of one turn are written together.
 
 mod connection;
 mod head;
