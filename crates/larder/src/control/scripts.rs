@@ -113,7 +113,7 @@ pub struct OfHook {
     pub mean_micros: Option<f64>,
     /// An upper bound of the time of half of the calls; nothing before the first, and beyond the last bound of the histogram.
     pub median_micros: Option<u64>,
-    /// The same of 99 of a hundred.
+    /// Like [`median_micros`](Self::median_micros), of 99 of a hundred calls.
     pub p99_micros: Option<u64>,
 }
 

@@ -133,7 +133,9 @@ impl<'a> Parts<'a> {
             return Err(Malformed(":authority and host differ"));
         }
         let authority = self.authority.or(self.host).unwrap_or_default();
-        if !authority.iter().all(u8::is_ascii_graphic) || authority.contains(&b'@') || authority.contains(&b'/') {
+        // A byte that ends the authority of a URL would make another host or path of it.
+        let ends_authority = |byte: &u8| matches!(byte, b'@' | b'/' | b'?' | b'#' | b'\\');
+        if !authority.iter().all(u8::is_ascii_graphic) || authority.iter().any(ends_authority) {
             return Err(Malformed("an authority of another form than host:port"));
         }
         out.extend_from_slice(method);

@@ -30,8 +30,10 @@ impl Shared {
     /// Takes up the certificates whose files have changed. Where they can't be used (the key is not written yet, say) the old ones count
     /// on, and the files are tried again once they change further.
     fn renew_certificates(&self) {
+        // A reload holds the listeners until its settings are in force: older settings must not take the place of newer ones.
+        let mut listeners = self.listeners.lock();
         let config = self.common.live.value();
-        for open in self.listeners.lock().iter_mut().filter(|open| open.files.has_files()) {
+        for open in listeners.iter_mut().filter(|open| open.files.has_files()) {
             let Some(listen) = config.listens.iter().find(|listen| listen.address == open.configured) else { continue };
             let files = CertificateStamp::of(listen);
             if files == open.files {
