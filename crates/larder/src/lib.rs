@@ -28,6 +28,7 @@ pub mod env;
 pub mod exchange;
 pub mod explain;
 pub mod fetch;
+mod file_state;
 pub mod git;
 pub mod h1;
 pub mod h2;

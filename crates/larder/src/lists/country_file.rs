@@ -1,9 +1,9 @@
 //! The file by which countries of addresses are known (`access.country_file`): read whole, and again when it is another one.
 
+use crate::file_state::FileState;
 use larder_lists::Countries;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,18 +15,10 @@ const FILE_BYTES_MAX: u64 = 512 << 20;
 pub struct CountryFile {
     path: PathBuf,
     /// The file that was read.
-    read: Option<Seen>,
+    read: Option<FileState>,
     /// The file that was last seen, which may be one that can't be read.
-    seen: Option<Seen>,
+    seen: Option<FileState>,
     countries: Arc<Countries>,
-}
-
-/// Inode, length and time of change: another value says that the file is another one.
-type Seen = (u64, u64, i64, i64);
-
-fn look_at(path: &Path) -> Option<Seen> {
-    let facts = fs::metadata(path).ok()?;
-    Some((facts.ino(), facts.len(), facts.mtime(), facts.mtime_nsec()))
 }
 
 impl CountryFile {
@@ -35,7 +27,7 @@ impl CountryFile {
         let trouble = |what: &str| format!("access.country_file: {}: {what}", path.display());
         let unread = |error: io::Error| trouble(&format!("cannot be read: {error}"));
         // Looked at first: a change during the read is seen by the next look.
-        let read = look_at(path);
+        let read = FileState::of(path);
         // A pipe would be waited for.
         if !fs::metadata(path).map_err(unread)?.is_file() {
             return Err(trouble("is no file"));
@@ -61,16 +53,16 @@ impl CountryFile {
 
     /// Whether the file at this path is the one that was read.
     pub fn is_of(&self, path: &Path) -> bool {
-        self.path == path && look_at(path) == self.read
+        self.path == path && FileState::of(path) == self.read
     }
 
     /// Whether the file is another one than when it was last seen.
     pub fn has_changed(&self) -> bool {
-        look_at(&self.path) != self.seen
+        FileState::of(&self.path) != self.seen
     }
 
     /// Takes the file for seen as it is now, though it could not be read.
     pub fn mark_seen(&mut self) {
-        self.seen = look_at(&self.path);
+        self.seen = FileState::of(&self.path);
     }
 }

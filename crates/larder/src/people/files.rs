@@ -2,6 +2,7 @@
 
 use crate::base64;
 use crate::config::{Login, LoginScheme};
+use crate::file_state::FileState;
 use crate::lines;
 use larder_people::groups::{Groups, LineFault};
 use larder_people::htdigest::Htdigest;
@@ -9,7 +10,6 @@ use larder_people::htpasswd::Htpasswd;
 use larder_people::ldap::Password;
 use larder_people::token::Keys;
 use parking_lot::Mutex;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub(super) struct UserFiles {
 }
 
 /// By which the files of users, of groups and of a directory's password are known: the same value, the same content.
-pub type FileStamp = [Option<Seen>; 3];
+pub type FileStamp = [Option<FileState>; 3];
 
 /// The users of a login.
 #[derive(Clone, Debug, Default)]
@@ -49,9 +49,6 @@ pub(super) enum KnownUsers {
     /// The keys of the issuer have not come yet.
     IssuerToCome,
 }
-
-/// Inode, length and time of change.
-type Seen = (u64, u64, i64, i64);
 
 impl UserFiles {
     /// Reads the files; the error names file and line.
@@ -133,10 +130,7 @@ pub(super) fn groups(login: &Login) -> Result<Groups, String> {
 }
 
 fn look_at(login: &Login) -> FileStamp {
-    let look = |path: &Option<std::path::PathBuf>| {
-        let facts = std::fs::metadata(path.as_ref()?).ok()?;
-        Some((facts.ino(), facts.len(), facts.mtime(), facts.mtime_nsec()))
-    };
+    let look = |path: &Option<std::path::PathBuf>| FileState::of(path.as_ref()?);
     [look(&login.file), look(&login.groups), look(&login.ldap.password_file)]
 }
 

@@ -3,10 +3,9 @@
 use super::clients::CertificateNames;
 use super::{TlsError, certificates_of};
 use crate::config::{CertificateFiles, Listen};
+use crate::file_state::FileState;
 use larder_wire::date::{self, Stamp};
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A certificate that ends sooner is told to the operator, in seconds: authorities that renew by themselves do so a month before.
 const SOON_SECONDS: u64 = 14 * 86_400;
@@ -54,9 +53,9 @@ impl ServedCertificate {
     }
 }
 
-/// Inode, length and time of change of each file of a listener's certificates; empty without TLS.
+/// The state of each file of a listener's certificates; empty without TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CertificateStamp(Vec<Option<(u64, u64, i64, i64)>>);
+pub struct CertificateStamp(Vec<Option<FileState>>);
 
 impl CertificateStamp {
     /// Looks at the files.
@@ -66,18 +65,13 @@ impl CertificateStamp {
         }
         let pairs = listen.tls.iter().flat_map(|files| [&files.chain, &files.key]);
         let clients = listen.clients.authorities.iter().chain(&listen.clients.revoked);
-        CertificateStamp(pairs.chain(clients).map(|path| look_at(path)).collect())
+        CertificateStamp(pairs.chain(clients).map(|path| FileState::of(path)).collect())
     }
 
     /// Whether there are files.
     pub fn has_files(&self) -> bool {
         !self.0.is_empty()
     }
-}
-
-fn look_at(path: &Path) -> Option<(u64, u64, i64, i64)> {
-    let facts = fs::metadata(path).ok()?;
-    Some((facts.ino(), facts.len(), facts.mtime(), facts.mtime_nsec()))
 }
 
 #[cfg(test)]
