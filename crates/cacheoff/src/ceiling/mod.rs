@@ -10,9 +10,10 @@ use crate::object::{Name, World};
 use crate::origin::{Departure, Manner, answer};
 use crate::proc::{Watched, machine, own_command};
 use crate::run::command::read;
-use crate::run::{Order, Wanted, bind_to, derive, route, run_since};
+use crate::run::{Order, Wanted, bind_to, derive, robot_count, route, run_since};
 use crate::stop;
 use crate::wire::{Burden, Clock, ECHO, HEAD_LIMITS, Xact};
+use crate::workload::Workload;
 use larder_wire::parse::{HeadScan, Parsed};
 pub use responder::ResponderArgs;
 use std::fmt::Write as _;
@@ -240,9 +241,18 @@ impl CeilingArgs {
     }
 }
 
-/// Measures one thread of the generator on one core, the responder on another: the ledger of a short run.
-pub fn of_generator(seconds: u64, core: usize, responder_core: usize, port: u16) -> Result<Ledger, String> {
-    CeilingArgs { seconds, connections: 15, bytes: 600, responder_core, core, port, out: None }.play(15)
+/// Measures one thread of the generator on one core, the responder on another, with as many robots and as large bodies as the load has:
+/// the ledger of a short run.
+pub fn of_generator(
+    load: &Workload,
+    peak: f64,
+    seconds: u64,
+    cores: (usize, usize),
+    port: u16,
+) -> Result<Ledger, String> {
+    let (robots, bytes) = (robot_count(load, Some(peak))?, load.body_mean().round().max(1.0) as u64);
+    let (core, responder_core) = cores;
+    CeilingArgs { seconds, connections: robots, bytes, responder_core, core, port, out: None }.play(robots)
 }
 
 /// The reply that the origin would give for the only object, as a cache would give it again.

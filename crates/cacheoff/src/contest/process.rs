@@ -105,8 +105,9 @@ impl Prepared {
         lay_out(&spec, folder.path(), memory_folder.as_ref().map(|shm| shm.path()), &files, &owner)?;
         let preparations = spec.preparations(&post.mode, &post.store);
         let preparations = preparations.iter().map(|command| values.fill_all(command)).collect::<Result<_, _>>()?;
-        let version = version(&spec, &program);
-        let version = match (version.is_empty(), origin_of(&program)) {
+        let said = said_of_itself(&spec, &program);
+        let version = version_in(&said);
+        let version = match (version.is_empty(), origin_of(&program, &said)) {
             (false, Some(origin)) => format!("{version} ({origin})"),
             _ => version,
         };
@@ -442,25 +443,35 @@ fn program(spec: &EntrySpec, post: &Post) -> Result<PathBuf, String> {
     find_program(&spec.program, &spec.package, first)
 }
 
-/// The first number with dots in what the program says of itself.
-fn version(spec: &EntrySpec, program: &Path) -> String {
+/// The words of the program about its version.
+fn said_of_itself(spec: &EntrySpec, program: &Path) -> String {
     if spec.version.is_empty() || spec.program.is_empty() {
         return String::new();
     }
     let Ok(said) = Command::new(program).args(&spec.version).stdin(Stdio::null()).output() else {
         return String::new();
     };
-    version_in(&String::from_utf8_lossy(&[said.stdout, said.stderr].concat()))
+    String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned()
 }
 
+/// The first number with dots.
 fn version_in(text: &str) -> String {
     let numbers = text.split(|c: char| !c.is_ascii_digit() && c != '.').map(|number| number.trim_matches('.'));
     numbers.into_iter().find(|number| number.contains('.')).unwrap_or("").to_owned()
 }
 
+/// A commit alone in parentheses, as `(b1cd3a890000-dirty)`.
+fn commit_in(text: &str) -> Option<&str> {
+    let within = text.split('(').skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
+    within.into_iter().find(|word| {
+        let digits = word.strip_suffix("-dirty").unwrap_or(word);
+        digits.len() >= 7 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+    })
+}
+
 /// Where a program comes from, with the day of its file: the package with its version, if the system's packages have the
-/// program, else nothing but the day. Packages keep the day on which they were built, which is not that of the release.
-fn origin_of(program: &Path) -> Option<String> {
+/// program, else its commit if it says one. Packages keep the day on which they were built, which is not that of the release.
+fn origin_of(program: &Path, said: &str) -> Option<String> {
     let day = day_of(program)?;
     match package_of(program) {
         Some(package) => {
@@ -468,7 +479,10 @@ fn origin_of(program: &Path) -> Option<String> {
             let system = system.split_once(" (").map_or(system.as_str(), |(name, _)| name);
             Some(format!("{system}, package {package} of {day}"))
         }
-        None => Some(format!("program file of {day}")),
+        None => Some(match commit_in(said) {
+            Some(commit) => format!("commit {commit}, program file of {day}"),
+            None => format!("program file of {day}"),
+        }),
     }
 }
 
@@ -620,9 +634,17 @@ mod tests {
             ("varnishd (varnish-7.1.1 revision 7cee1c581bead20e88d101ab3d72afb29f14d87a)", "7.1.1"),
             ("Traffic Server 9.2.5 Apr  4 2026", "9.2.5"),
             ("Server version: Apache/2.4.71 (Debian)", "2.4.71"),
+            ("larder 0.1.0 (b1cd3a890000)", "0.1.0"),
             ("a thing.", ""),
         ] {
             assert_eq!(version_in(said), version);
+        }
+        for (said, commit) in [
+            ("larder 0.1.0 (b1cd3a890000-dirty)\n", Some("b1cd3a890000-dirty")),
+            ("Apache/2.4.71 (Debian) (accede)", None),
+            ("9.9 (b1cd3a890000", None),
+        ] {
+            assert_eq!(commit_in(said), commit);
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::kill::origin::Origin;
 use crate::kill::{self, Means, Subject, failed, outage};
 use crate::ledger::{End, Ledger, Mode, Note, Outcome, Price, Run, Stage, Target, WorkloadFacts};
 use crate::proc::own_command;
-use crate::run::command::heat;
+use crate::run::command::{heat, read};
 use crate::{msl, stop};
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -88,7 +88,9 @@ impl Sequence {
 
     fn ceiling(&self) -> Result<Ledger, String> {
         let core = |cores: &[usize]| cores.first().copied().unwrap_or(0);
-        ceiling::of_generator(self.ceiling_s, core(&self.cores), core(&self.post.cores), self.post.port)
+        let load = read(&self.load(self.scale), self.scale)?.workload;
+        let cores = (core(&self.cores), core(&self.post.cores));
+        ceiling::of_generator(&load, self.peak, self.ceiling_s, cores, self.post.port)
     }
 
     fn no_proxy(&self) -> Result<Ledger, String> {

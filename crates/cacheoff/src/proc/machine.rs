@@ -102,7 +102,7 @@ fn power(folder: &Path) -> &'static str {
 pub fn system_tuning() -> Vec<Tuning> {
     let mut all: Vec<Tuning> = SETTINGS.iter().filter_map(|name| setting(name)).collect();
     all.extend(frequency());
-    if let Some(commit) = option_env!("CACHEOFF_COMMIT") {
+    if let Some(commit) = option_env!("BUILT_FROM") {
         all.push(Tuning { whose: "referee".to_owned(), name: "commit".to_owned(), value: commit.to_owned() });
     }
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();

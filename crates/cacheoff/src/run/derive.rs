@@ -46,18 +46,21 @@ const LOG_S_MAX: f64 = 1e9;
 const WAITING_MAX: usize = 10_000;
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// Settings and phases of a workload. `Err` names what the engine cannot play.
-pub fn derive(workload: &Workload, wanted: &Wanted) -> Result<(Settings, Vec<Phase>), String> {
-    refuse(workload, wanted)?;
-    let peak = wanted.peak.or(workload.peak_per_s);
+/// Robots of a workload at a peak of requests per second. `Err` if they are too many.
+pub fn robot_count(workload: &Workload, peak: Option<f64>) -> Result<u32, String> {
     let count = match (peak, workload.robots.pace.rate_per_s()) {
         (Some(peak), Some(rate)) => (peak / rate).ceil().max(1.0) as u64,
         _ => workload.robots.count,
     };
-    let count = u32::try_from(count)
-        .ok()
-        .filter(|count| *count <= 4_000_000)
-        .ok_or("more than 4,000,000 robots: lower the peak")?;
+    let count = u32::try_from(count).ok().filter(|count| *count <= 4_000_000);
+    count.ok_or_else(|| "more than 4,000,000 robots: lower the peak".to_owned())
+}
+
+/// Settings and phases of a workload. `Err` names what the engine cannot play.
+pub fn derive(workload: &Workload, wanted: &Wanted) -> Result<(Settings, Vec<Phase>), String> {
+    refuse(workload, wanted)?;
+    let peak = wanted.peak.or(workload.peak_per_s);
+    let count = robot_count(workload, peak)?;
     let servers =
         (workload.servers.count as f64 + workload.servers.per_robot * f64::from(count)).ceil().max(1.0) as u32;
     let (freeze_at, freeze_after, preset) = match workload.interest.working_set {

@@ -16,7 +16,7 @@ mod tests;
 mod tls_tests;
 
 pub use calibrate::{CALIBRATION, calibrate};
-pub use derive::{Wanted, derive, route};
+pub use derive::{Wanted, derive, robot_count, route};
 pub use power::Power;
 use power::Switch;
 pub use table::{Row, logged, rows, table};

@@ -532,6 +532,11 @@ impl Workload {
         self.mix(1.0).contents
     }
 
+    /// The mean size of the bodies of what is asked for, in bytes; replies without a body are not counted.
+    pub fn body_mean(&self) -> f64 {
+        self.real_shares().iter().zip(&self.contents).map(|(share, content)| share * content.size_mean()).sum()
+    }
+
     /// Shares of the requests that are not for embedded objects, by content type.
     pub fn direct_shares(&self) -> Vec<f64> {
         normal(self.contents.iter().map(|content| content.direct.unwrap_or(content.share)).collect())

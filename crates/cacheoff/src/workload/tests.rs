@@ -54,8 +54,7 @@ fn the_other_standards_have_their_numbers() {
     for (found, wanted) in fill.real_shares().iter().zip([0.809, 0.182, 0.0015, 0.008]) {
         near(*found, wanted, 0.0005);
     }
-    let mean: f64 = fill.real_shares().iter().zip(&fill.contents).map(|(share, c)| share * c.size_mean()).sum();
-    near(mean / 1024.0, 5.8, 0.06);
+    near(fill.body_mean() / 1024.0, 5.8, 0.06);
     near(fill.cachable_share(), 1.0, 1e-9);
     let third = standard("polymix-3");
     near(third.interest.recurrence, 0.7237, 0.00005);

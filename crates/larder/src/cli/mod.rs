@@ -95,10 +95,16 @@ pub fn main() -> ExitCode {
     ExitCode::from(status)
 }
 
+/// The version, and of a release the commit that it is built from.
+const VERSION: &str = match option_env!("VERSION_AND_COMMIT") {
+    Some(text) => text,
+    None => env!("CARGO_PKG_VERSION"),
+};
+
 #[derive(Parser)]
 #[command(
     name = "larder",
-    version,
+    version = VERSION,
     about = "A web cache: forward proxy, reverse proxy and interceptor",
     before_help = "\
 To begin with:
