@@ -8,7 +8,7 @@ use crate::engine::Settings;
 use crate::ledger::{Interval, Ledger, Load, Run, Side, WorkloadFacts};
 use crate::object::{Name, World};
 use crate::origin::{Departure, Manner, answer};
-use crate::proc::{Watched, machine, own_command};
+use crate::proc::{Watched, machine, own_command, system_tuning};
 use crate::run::command::read;
 use crate::run::{Order, Wanted, bind_to, derive, robot_count, route, run_since};
 use crate::stop;
@@ -131,6 +131,7 @@ impl CeilingArgs {
             command: own_command(),
             workload: WorkloadFacts { name, scale: 1.0, ..WorkloadFacts::default() },
             machine: machine(&self.core.to_string()),
+            tuning: system_tuning(),
             seed: 1,
             started_unix: epoch,
             ..Run::default()

@@ -16,7 +16,7 @@ const LOADS: usize = 12;
 /// Above this share of what the generator can do, a rate is that of the generator.
 const CEILING_SHARE: f64 = 0.9;
 /// Sizes that are further apart than this share are not those of the same load.
-const SIZE_APART_MAX: f64 = 0.1;
+const SIZE_APART_MAX: f64 = 0.2;
 /// The phases that are compared with each other, and their meaning.
 const STATES: [(&str, &str); 3] =
     [("top1", "first plateau"), ("idle", "idle, at a tenth of the load"), ("top2", "second plateau")];
@@ -316,7 +316,9 @@ pub(super) fn bench_remark(ledgers: &[Ledger]) -> Option<String> {
     let (ceiling, load, bare) = (of(Stage::Ceiling), of(Stage::Load), of(Stage::NoProxy));
     let size = |summary: &Summary<'_>| {
         let body = summary.phase.class(Class::All).size.mean().unwrap_or(0.0);
-        (summary.phase.levels.robots as f64, body)
+        // At the end of a play, robots have left.
+        let robots = summary.ledger.intervals.iter().map(|interval| interval.levels.robots).max();
+        (robots.unwrap_or(0) as f64, body)
     };
     let text = |(robots, body): (f64, f64)| {
         format!("{} robots, bodies of {} on average", grouped(robots), Unit::Bytes.text(body))
@@ -327,7 +329,11 @@ pub(super) fn bench_remark(ledgers: &[Ledger]) -> Option<String> {
     {
         let is_alike = |one: f64, other: f64| (one - other).abs() <= SIZE_APART_MAX * one.max(other);
         parts.push(match is_alike(ceiling.0, load.0) && is_alike(ceiling.1, load.1) {
-            true => format!("The calibration ({}) has the size of the load.", text(ceiling)),
+            true => format!(
+                "The calibration ({}) has about the size of the load ({}; replies without a body count there).",
+                text(ceiling),
+                text(load)
+            ),
             false => format!(
                 "The calibration ({}) is of another size than the load ({}): it says roughly how fast the generator can ask, and bounds no \
                  rate of another size.",
