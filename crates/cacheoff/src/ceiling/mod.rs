@@ -105,7 +105,8 @@ impl CeilingArgs {
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let route = route(None, Some((self.address(), self.address().to_string())), 0);
         let wanted = Wanted { peak: None, seed: 1, epoch, route, workers: 1, cache_bytes: None, log: None, tls: None };
-        let (settings, phases) = derive(&workload, &wanted)?;
+        let (mut settings, phases) = derive(&workload, &wanted)?;
+        settings.origins.are_asked = false;
         let mut responder = Responder::start(self, &reply(&settings)?)?;
         let order = Order {
             settings,

@@ -426,7 +426,7 @@ fn placeholders(post: &Post, folder: &Path, program: &Path, owner: &Owner) -> BT
         ("disk_mb", post.disk_mb.to_string()),
         ("workers", post.cores.len().max(1).to_string()),
         ("processes", post.servers.processes.to_string()),
-        ("connections_max", proc::connections_max().to_string()),
+        ("connections_max", proc::connections_max(2).to_string()),
         ("object_bytes_max", OBJECT_BYTES_MAX.min(post.memory_mb << 19).to_string()),
         ("user", owner.user.clone()),
         ("group", owner.group.clone()),

@@ -113,7 +113,8 @@ impl Worker {
             poll.listen(listener, LISTENER << 56)?;
         }
         // The limit is that of the process, whose workers have equal shares.
-        let connections_max = crate::proc::connections_max() as usize / usize::from(settings.workers.max(1));
+        let files = if listener.is_some() && settings.origins.are_asked { 2 } else { 1 };
+        let connections_max = crate::proc::connections_max(files) as usize / usize::from(settings.workers.max(1));
         Ok(Self {
             number,
             crowd: Crowd::new(&settings, number),

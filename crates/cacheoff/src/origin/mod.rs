@@ -26,6 +26,8 @@ pub struct OriginSettings {
     pub servers: u32,
     /// Port that they listen on.
     pub port: u16,
+    /// Whether any robot's request may reach them, so that connections of both sides take open files of this process.
+    pub are_asked: bool,
     /// The addresses that this process answers on; if none was given, all of loopback, to peers from there.
     pub listens: Hosts,
     /// Seconds between a request and the first byte of its answer; `None` for at once.
@@ -52,6 +54,7 @@ impl Default for OriginSettings {
         Self {
             servers: 1,
             port: 0,
+            are_asked: true,
             listens: Hosts::default(),
             think: None,
             uses: None,

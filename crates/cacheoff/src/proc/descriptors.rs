@@ -7,9 +7,9 @@ const WISHED: u64 = 65_536;
 /// Of those, as many as the referee needs beside connections: ledgers, logs, and looks at `/proc`.
 const SPARE: u64 = 200;
 
-/// Raises the limit of open files as far as may be, for the caches inherit it; says how many connections with their origin's
-/// side it allows.
-pub fn connections_max() -> u64 {
+/// Raises the limit of open files as far as may be, for the caches inherit it; says how many connections it allows,
+/// each of which takes so many files of this process: two with the side of an origin.
+pub fn connections_max(files: u64) -> u64 {
     let before = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: Some(WISHED), maximum: Some(WISHED) };
     let allowed = Rlimit { current: before.maximum, maximum: before.maximum };
@@ -19,5 +19,16 @@ pub fn connections_max() -> u64 {
         let _ = setrlimit(Resource::Nofile, allowed);
     }
     let now = getrlimit(Resource::Nofile).current.unwrap_or(WISHED);
-    (now.min(WISHED) / 2).saturating_sub(SPARE).max(16)
+    (now.min(WISHED) / files.max(1)).saturating_sub(SPARE).max(16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_without_its_origins_side_takes_one_file() {
+        let (both, alone) = (connections_max(2), connections_max(1));
+        assert!(both >= 16 && (alone == 2 * both + SPARE || both == 16), "{both} {alone}");
+    }
 }

@@ -247,6 +247,7 @@ fn origins(workload: &Workload, servers: u32, port: u16) -> OriginSettings {
     OriginSettings {
         servers,
         port,
+        are_asked: true,
         listens: Hosts::default(),
         think: (given.think != Distribution::Constant(0.0)).then_some(given.think),
         uses: Some(given.connection_uses),

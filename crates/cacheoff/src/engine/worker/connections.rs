@@ -57,7 +57,7 @@ impl Worker {
                     wish.waited = true;
                 }
                 self.rest(robot);
-                let detail = "as many connections are under way as the limit of open files has room for, with their origin's side";
+                let detail = "as many connections are under way as the limit of open files has room for";
                 self.trouble(Trouble::NoDescriptors, String::new(), detail);
                 return;
             }
