@@ -12,8 +12,17 @@ use larder_wire::date::{Stamp, format_date};
 use std::fmt::Write;
 
 /// Groups that are kept; the page shows all.
-const SHOWN: [Group; 7] =
-    [Group::Downtime, Group::Throughput, Group::Response, Group::Hits, Group::Errors, Group::Cost, Group::Trust];
+const SHOWN: [Group; 9] = [
+    Group::Downtime,
+    Group::Throughput,
+    Group::Response,
+    Group::Service,
+    Group::Hits,
+    Group::Origin,
+    Group::Errors,
+    Group::Cost,
+    Group::Trust,
+];
 
 /// The report of some runs.
 pub fn markdown(ledgers: &[Ledger]) -> String {
@@ -29,11 +38,34 @@ pub fn markdown(ledgers: &[Ledger]) -> String {
         out.push_str(&sequence(ledgers));
     }
     out.push_str(&reading::markdown(ledgers));
-    for comparison in &compare(ledgers) {
+    let compared = compare(ledgers);
+    for comparison in &compared {
         table(comparison, &mut out);
         remarks(comparison, &mut out);
     }
+    meanings(&compared, &mut out);
     out
+}
+
+/// What each row counts that some table has.
+fn meanings(compared: &[Comparison<'_>], out: &mut String) {
+    let tables = || compared.iter().filter(|comparison| !is_time_wait(comparison));
+    let is_there =
+        |metric: &Metric| tables().any(|table| table.entries.iter().any(|entry| entry.spread(metric).is_some()));
+    let shown = SHOWN.iter().flat_map(|group| METRICS.iter().filter(move |metric| metric.group == *group));
+    let lines: Vec<String> = shown
+        .filter(|metric| is_there(metric))
+        .map(|metric| format!("- **{}**: {}\n", name(metric), metric.sentence))
+        .collect();
+    if !lines.is_empty() {
+        let _ = write!(out, "\n## What the rows count\n\n{}", lines.concat());
+    }
+}
+
+/// Whether a comparison has no figures, only what was seen of TIME-WAIT.
+fn is_time_wait(comparison: &Comparison<'_>) -> bool {
+    let mut runs = comparison.entries.iter().flat_map(|entry| &entry.runs);
+    runs.any(|run| run.ledger.run.stage == Some(Stage::TimeWait))
 }
 
 /// The words before the stages of a sequence, and the age of each cache.
@@ -66,8 +98,7 @@ fn notes(comparison: &Comparison<'_>, out: &mut String) {
 }
 
 fn table(comparison: &Comparison<'_>, out: &mut String) {
-    let runs = || comparison.entries.iter().flat_map(|entry| &entry.runs);
-    if runs().any(|run| run.ledger.run.stage == Some(Stage::TimeWait)) {
+    if is_time_wait(comparison) {
         let _ = writeln!(out, "\n## {}\n", comparison.workload);
         return notes(comparison, out);
     }
@@ -125,6 +156,8 @@ fn words(comparison: &Comparison<'_>, out: &mut String) {
 fn name(metric: &Metric) -> String {
     match metric.group {
         Group::Response => format!("response, {}", metric.name),
+        Group::Service if metric.key.starts_with("service.") => format!("service, {}", metric.name),
+        Group::Origin => format!("origins: {}", metric.name),
         Group::Downtime => format!("after the outage: {}", metric.name),
         _ => metric.name.to_owned(),
     }

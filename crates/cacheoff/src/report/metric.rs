@@ -187,6 +187,7 @@ metrics! {
         "duration" "duration" Elapsed Neither "Length of the reported phase." |s| (s.phase.length_us > 0).then(|| s.seconds());
         "robots" "robots" Count Neither "Clients of the reported phase, where their number stayed the same." |s| s.constant(|levels| levels.robots);
         "body" "body, mean" Bytes Neither "Mean size of the bodies of all replies." |s| s.phase.class(Class::All).size.mean();
+        "kept" "requests on kept connections" Share Neither "Requests of robots on a connection that had carried one before." |s| s.phase.connections.get(&Side::Client).and_then(|side| ratio(side.reused, side.reused + side.opened));
         "objects" "URLs that repeat" Count Neither "Objects that are asked for again and again, without what pages embed, where their number stayed the same in the reported phase." |s| s.constant(|levels| levels.working_set);
     }
     Response {
@@ -269,6 +270,7 @@ metrics! {
     Origin {
         "origin.rps" "requests" PerSecond Neither "Requests per second that reached the origins." |s| s.per_second(s.phase.origin.requests as f64).filter(|_| s.phase.origin.requests > 0);
         "origin.share" "per reply" Ratio Less "Requests to origins per reply to a robot." |s| ratio(s.phase.origin.requests, s.phase.replies()).filter(|_| s.phase.origin.requests > 0);
+        "origin.trip" "round trip of their link, median" Micros Neither "As measured before the run: what a request that goes to an origin pays besides the time that the origin thinks." |s| s.ledger.run.links.iter().find(|link| link.side == Some(Side::Server)).and_then(|link| quantile(&link.measured, 0.5)).filter(|us| *us >= 1_000.0);
         "origin.opened" "connections opened" Count Less "Connections that the cache made to origins." |s| Some(s.phase.connections.get(&Side::Server)?.opened as f64);
         "origin.again" "bytes fetched again" Bytes Less "Bytes of unchanged objects that had been sent whole before." |s| Some(s.phase.origin.bytes_again as f64).filter(|bytes| *bytes > 0.0);
     }
