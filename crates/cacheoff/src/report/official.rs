@@ -210,7 +210,8 @@ fn executive(sequence: &Sequence<'_>, ledgers: &[Ledger]) -> String {
         row(&mut table, sequence, name, |entry| metric(entry, Stage::Load, key));
     }
     row(&mut table, sequence, AGE, |entry| {
-        let age = age_s(entry).map_or("–".to_owned(), age_text);
+        // In two lines, or the columns of many entries are wider than the page.
+        let age = age_s(entry).map_or("–".to_owned(), |age| age_text(age).replace(" (", "<br>("));
         let is_out = age != "–" && entry.stage(Stage::Load).is_some_and(|load| !load.counts());
         if is_out { format!("<s class=\"out\">{age}</s>") } else { age }
     });
