@@ -71,9 +71,9 @@ impl<'a> Elements<'a> {
             return Ok(None);
         }
         let (head, length) = head(self.0)?.ok_or(BerFault)?;
-        let content = self.0.get(head..head + length).ok_or(BerFault)?;
         let tag = *self.0.first().ok_or(BerFault)?;
-        self.0 = self.0.get(head + length..).ok_or(BerFault)?;
+        let (content, rest) = self.0.get(head..).and_then(|rest| rest.split_at_checked(length)).ok_or(BerFault)?;
+        self.0 = rest;
         Ok(Some((tag, content)))
     }
 
@@ -120,7 +120,7 @@ pub fn message_bytes(stream: &[u8]) -> Result<Option<usize>, BerFault> {
     if stream.first().is_some_and(|tag| *tag != SEQUENCE) {
         return Err(BerFault);
     }
-    Ok(head(stream)?.map(|(head, length)| head + length))
+    Ok(head(stream)?.map(|(head, length)| length.saturating_add(head)))
 }
 
 #[cfg(test)]

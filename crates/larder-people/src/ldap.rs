@@ -66,12 +66,12 @@ pub struct LdapResult {
 pub enum Reply {
     /// The answer to a bind.
     Bind(LdapResult),
-    /// An entry that was found, with the values of the attribute that was wanted.
+    /// An entry that was found.
     Entry {
         /// Its distinguished name.
         dn: String,
-        /// All values that are text.
-        values: Vec<String>,
+        /// The attributes that the server sent, each with its values that are text.
+        attributes: Vec<(String, Vec<String>)>,
     },
     /// Another server knows more.
     Reference,
@@ -163,20 +163,35 @@ fn entry(content: &[u8]) -> Result<Reply, BerFault> {
     let mut parts = Elements::of(content);
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec());
     let dn = text(parts.expect(OCTETS)?).map_err(|_| BerFault)?;
-    let mut attributes = Elements::of(parts.expect(SEQUENCE)?);
-    let mut values = Vec::new();
-    while let Some((tag, attribute)) = attributes.take_next()? {
-        let mut attribute = Elements::of(attribute);
-        attribute.expect(OCTETS)?;
-        let mut all = Elements::of(attribute.expect(SET)?);
-        while let Some((OCTETS, value)) = all.take_next()? {
-            values.extend(text(value));
-        }
+    let mut list = Elements::of(parts.expect(SEQUENCE)?);
+    let mut attributes = Vec::new();
+    while let Some((tag, attribute)) = list.take_next()? {
         if tag != SEQUENCE {
             return Err(BerFault);
         }
+        let mut attribute = Elements::of(attribute);
+        let name = text(attribute.expect(OCTETS)?).map_err(|_| BerFault)?;
+        let (mut all, mut values) = (Elements::of(attribute.expect(SET)?), Vec::new());
+        while let Some((tag, value)) = all.take_next()? {
+            if tag != OCTETS {
+                return Err(BerFault);
+            }
+            values.extend(text(value));
+        }
+        attributes.push((name, values));
     }
-    Ok(Reply::Entry { dn, values })
+    Ok(Reply::Entry { dn, attributes })
+}
+
+/// The values of the attribute that was wanted. Others, which a server sends unasked, may be ones that users write themselves. An attribute
+/// that was wanted by the number of its type may come with its name.
+pub fn values_of(attributes: Vec<(String, Vec<String>)>, wanted: &str) -> Vec<String> {
+    let is_number = wanted.starts_with(|first: char| first.is_ascii_digit());
+    let is_wanted = |name: &str| {
+        let name = name.split(';').next().unwrap_or_default();
+        !wanted.is_empty() && (is_number || name.eq_ignore_ascii_case(wanted.split(';').next().unwrap_or_default()))
+    };
+    attributes.into_iter().filter(|(name, _)| is_wanted(name)).flat_map(|(_, values)| values).collect()
 }
 
 #[cfg(test)]
@@ -205,9 +220,25 @@ mod tests {
         let Ok((1, Reply::Bind(result))) = reply(right) else { panic!() };
         assert_eq!(result.code, 0);
         let found = b"\x30\x17\x02\x01\x02\x64\x12\x04\x04cn=a\x30\x0a\x30\x08\x04\x01m\x31\x03\x04\x01b";
-        assert_eq!(reply(found), Ok((2, Reply::Entry { dn: "cn=a".into(), values: vec!["b".into()] })));
+        let attributes = vec![("m".to_owned(), vec!["b".to_owned()])];
+        assert_eq!(reply(found), Ok((2, Reply::Entry { dn: "cn=a".into(), attributes })));
         for length in 0..found.len() {
             assert!(reply(&found[..length]).is_err(), "{length}");
+        }
+    }
+
+    #[test]
+    fn values_are_those_of_the_attribute_that_was_wanted() {
+        let all = ["memberOf", "memberof;x-a", "description", "memberOfAll"];
+        for (wanted, found) in [
+            ("memberOf", &["memberOf", "memberof;x-a"][..]),
+            ("MEMBEROF;range=0-9", &["memberOf", "memberof;x-a"]),
+            ("cn", &[]),
+            ("", &[]),
+            ("1.2.840.113556.1.2.102", &all),
+        ] {
+            let sent = all.iter().map(|name| (String::from(*name), vec![String::from(*name)])).collect();
+            assert_eq!(values_of(sent, wanted), found, "{wanted}");
         }
     }
 

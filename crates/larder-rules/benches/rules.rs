@@ -77,6 +77,10 @@ impl Facts for Request {
     fn each_group(&self, _: &mut dyn FnMut(&str)) -> Result<(), Stop> {
         Ok(())
     }
+    fn country_of(&self, _: IpAddr) -> Option<[u8; 2]> {
+        None
+    }
+
     fn each_destination(&self, _: &mut dyn FnMut(IpAddr)) -> Result<(), Stop> {
         Ok(())
     }

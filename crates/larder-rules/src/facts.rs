@@ -57,6 +57,8 @@ pub trait Facts {
     fn user(&self) -> Result<Option<&str>, Stop>;
     /// Each group of the user.
     fn each_group(&self, each: &mut dyn FnMut(&str)) -> Result<(), Stop>;
+    /// The country of an address, as [`Facts::country`] has it.
+    fn country_of(&self, address: IpAddr) -> Option<[u8; 2]>;
     /// Each address of the destination.
     fn each_destination(&self, each: &mut dyn FnMut(IpAddr)) -> Result<(), Stop>;
     /// The judgement depends on the facts of these slots, or could with another path: a memo compares them.

@@ -36,7 +36,7 @@ mod text_index;
 pub mod values;
 pub mod week;
 
-pub use facts::{Facts, Slots, Stop};
+pub use facts::{Facts, Slot, Slots, Stop};
 pub use host_pattern::HostPattern;
 pub use name_pattern::NamePattern;
 pub use networks::{Networks, network};

@@ -69,6 +69,7 @@ fn covers(wide: &When, narrow: &When) -> bool {
         && has_all(&wide.country, &narrow.country)
         && has_all(&wide.user, &narrow.user)
         && has_all(&wide.group, &narrow.group)
+        && has_all(&wide.destination_country, &narrow.destination_country)
         && (wide.destination.is_empty() || wide.destination == narrow.destination)
         && wide.not.iter().all(|not| narrow.not.contains(not))
         && (wide.any.is_empty() || wide.any == narrow.any)

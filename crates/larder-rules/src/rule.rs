@@ -9,6 +9,7 @@ use crate::week::{Window, Zone};
 use crate::{HostPattern, NamePattern, Networks, PathPattern};
 use larder_wire::{Method, Scheme};
 use std::fmt;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// One rule of the table.
@@ -100,6 +101,8 @@ pub struct When {
     pub group: Vec<Box<str>>,
     /// Networks of the destination's addresses.
     pub destination: Networks,
+    /// Countries of the destination's addresses: one address has to be in one of these and in one of the networks, where there are both.
+    pub destination_country: Vec<[u8; 2]>,
     /// None of these may hold.
     pub not: Vec<When>,
     /// One of these has to hold, where there are any.
@@ -285,7 +288,7 @@ impl When {
             (Slot::COUNTRY, self.country.is_empty()),
             (Slot::USER, self.user.is_empty()),
             (Slot::GROUP, self.group.is_empty()),
-            (Slot::DESTINATION, self.destination.is_empty()),
+            (Slot::DESTINATION, self.destination.is_empty() && self.destination_country.is_empty()),
         ];
         let slots = all
             .into_iter()
@@ -350,7 +353,7 @@ impl When {
             }
             Slot::DESTINATION => {
                 let mut leads_there = false;
-                facts.each_destination(&mut |address| leads_there |= self.destination.contains(address))?;
+                facts.each_destination(&mut |address| leads_there |= self.leads_to(address, facts))?;
                 leads_there
             }
             _ => match self.fields.get(field) {
@@ -369,7 +372,14 @@ impl When {
         self.hold_in(self.slots(0), facts)
     }
 
-    /// Whether all of it holds but for the networks of the destination.
+    /// Whether an address is a destination of it.
+    pub(crate) fn leads_to(&self, address: IpAddr, facts: &impl Facts) -> bool {
+        let is_there = |country: [u8; 2]| self.destination_country.contains(&country);
+        (self.destination.is_empty() || self.destination.contains(address))
+            && (self.destination_country.is_empty() || facts.country_of(address).is_some_and(is_there))
+    }
+
+    /// Whether all of it holds but for the destination.
     pub(crate) fn holds_but_for_destination(&self, facts: &impl Facts) -> Result<bool, Stop> {
         self.hold_in(self.slots(0).without(Slots::default().with(Slot::DESTINATION)), facts)
     }

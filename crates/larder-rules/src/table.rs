@@ -31,6 +31,8 @@ pub struct Table {
     sni: HostIndex,
     clients: NetworkIndex,
     destinations: NetworkIndex,
+    /// Rules that name countries of destinations.
+    of_destination_countries: Vec<u16>,
     texts: BTreeMap<u8, TextIndex>,
     /// Names of the fields whose slots begin at [`Slot::FIELDS`].
     fields: Vec<Box<str>>,
@@ -209,7 +211,10 @@ impl Table {
             when.sni.iter().for_each(|host| self.sni.add(host, number));
         }
         self.clients = NetworkIndex::new(numbered().map(|(number, when)| (number, &when.client)));
-        self.destinations = NetworkIndex::new(numbered().map(|(number, when)| (number, &when.destination)));
+        let (by_country, by_network): (Vec<_>, Vec<_>) =
+            numbered().partition(|(_, when)| !when.destination_country.is_empty());
+        self.of_destination_countries = by_country.into_iter().map(|(number, _)| number).collect();
+        self.destinations = NetworkIndex::new(by_network.into_iter().map(|(number, when)| (number, &when.destination)));
         for (number, when) in numbered().filter(|(_, when)| !when.time.is_empty()) {
             match self.times.iter_mut().find(|(zone, _)| *zone == when.zone) {
                 Some((_, times)) => times.push((number, when.time.clone())),
@@ -337,6 +342,8 @@ impl Table {
                 break;
             };
             let other = Slots(compiled.all_slots.0 & !Slots::default().with(Slot::DESTINATION).0);
+            // The countries of addresses are those of the file that is in force now.
+            let other = if rule.when.destination_country.is_empty() { other } else { other.with(Slot::COUNTRY) };
             facts.depends_on(other.without(Slots::FREE));
             if rule.when.holds_but_for_destination(facts)? {
                 found.push(*number);
@@ -417,7 +424,12 @@ impl Table {
                 }
             }
             Slot::GROUP => facts.each_group(&mut |group| text(group.as_bytes(), holds))?,
-            Slot::DESTINATION => facts.each_destination(&mut |address| self.destinations.select(address, holds))?,
+            Slot::DESTINATION => facts.each_destination(&mut |address| {
+                self.destinations.select(address, holds);
+                let rules = self.of_destination_countries.iter();
+                let leads = |number: &&u16| self.rule(**number).is_some_and(|rule| rule.when.leads_to(address, facts));
+                rules.filter(leads).for_each(|number| holds.add(*number));
+            })?,
             Slot::LIST => self.select_lists(facts, live, holds),
             Slot::SCHEME | Slot::LISTENER | Slot::PORT | Slot::CERTIFICATE | Slot::SIZE => {
                 self.select_by_test(slot, facts, live, holds);

@@ -128,9 +128,10 @@ fn draw_when(draw: &mut Draw, depth: usize) -> When {
             17 => when.query = draw.some(&QUERY_PATTERNS, QueryPattern::parse),
             18 => when.list = draw.some(&LISTS, |list| Some(list.into())),
             19 => when.user = draw.some(&PEOPLE, |user| Some(user.into())),
-            20 => match draw.below(3) {
+            20 => match draw.below(4) {
                 0 => when.group = draw.some(&GROUPS, |group| Some(group.into())),
                 1 => when.country = vec![draw.of(&[*b"DE", *b"FR"])],
+                2 => when.destination_country = vec![draw.of(&[*b"DE", *b"FR"])],
                 _ => when.destination = draw.some(&NETS, |net| net.parse().ok()).into_iter().collect(),
             },
             21 => when.not.push(draw_when(draw, depth + 1)),
@@ -326,6 +327,9 @@ impl Facts for Request {
             each(self.group);
         }
         Ok(())
+    }
+    fn country_of(&self, address: IpAddr) -> Option<[u8; 2]> {
+        self.country.map(|_| if address.is_ipv4() { *b"DE" } else { *b"FR" })
     }
     fn each_destination(&self, each: &mut dyn FnMut(IpAddr)) -> Result<(), Stop> {
         self.note(OTHERS);

@@ -7,6 +7,7 @@ use crate::config::parent::Parent;
 use crate::config::rule::ClosedDestinations;
 use crate::config::{Config, Listen, Networks};
 use crate::live::Held;
+use larder_lists::countries::Countries;
 use larder_wire::{Host, Url};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::rc::Rc;
@@ -110,6 +111,25 @@ pub struct ReachByRule {
     pub hops: Option<Arc<HopsByRule>>,
     /// Where it may not lead.
     pub closed: Option<Arc<[Arc<ClosedDestinations>]>>,
+    /// The countries of addresses, where a rule denies destinations by them.
+    pub countries: CountriesInForce,
+}
+
+/// The countries of addresses as one file has them.
+#[derive(Clone, Default)]
+pub struct CountriesInForce(pub Option<Arc<Countries>>);
+
+/// They are compared by their file: there are half a million ranges.
+impl PartialEq for CountriesInForce {
+    fn eq(&self, other: &CountriesInForce) -> bool {
+        self.0.as_ref().map(Arc::as_ptr) == other.0.as_ref().map(Arc::as_ptr)
+    }
+}
+
+impl std::fmt::Debug for CountriesInForce {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "CountriesInForce({} ranges)", self.0.as_ref().map_or(0, |countries| countries.ranges_len()))
+    }
 }
 
 impl ReachByRule {
@@ -121,7 +141,8 @@ impl ReachByRule {
     /// The rule by which a request may not lead to this address.
     fn closes(&self, ip: IpAddr) -> Option<&str> {
         let mut closed = self.closed.iter().flat_map(|closed| closed.iter());
-        let found = closed.find(|closed| closed.networks.contains(ip) || closed.networks.contains(meant(ip)))?;
+        let countries = self.countries.0.as_deref();
+        let found = closed.find(|closed| closed.has(ip, countries) || closed.has(meant(ip), countries))?;
         Some(&found.rule)
     }
 }
@@ -197,14 +218,14 @@ impl Reach {
 
     /// Whether a rule denies this address to some clients, be it not to this one.
     pub fn is_closed_to_some(&self, ip: IpAddr) -> bool {
-        matches!(self, Reach::Asked { config, .. } if closes_to_some(config, ip))
+        matches!(self, Reach::Asked { config, way, .. } if closes_to_some(config, way.by_rule.countries.0.as_deref(), ip))
     }
 }
 
 /// Whether a rule denies this address to some clients. An answer that a name brings from there is kept for nobody: stored answers are found by
 /// their URL, whoever asks.
-pub fn closes_to_some(config: &Config, ip: IpAddr) -> bool {
-    config.rule_table.closes(ip) || config.rule_table.closes(meant(ip))
+pub fn closes_to_some(config: &Config, countries: Option<&Countries>, ip: IpAddr) -> bool {
+    config.rule_table.closes(ip, countries) || config.rule_table.closes(meant(ip), countries)
 }
 
 /// The addresses that a host in this form stands for: its own, and the one that is meant.

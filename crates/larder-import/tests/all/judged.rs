@@ -256,6 +256,10 @@ impl Facts for Seen<'_> {
     fn each_group(&self, _: &mut dyn FnMut(&str)) -> Result<(), Stop> {
         Ok(())
     }
+    fn country_of(&self, _: IpAddr) -> Option<[u8; 2]> {
+        None
+    }
+
     fn each_destination(&self, each: &mut dyn FnMut(IpAddr)) -> Result<(), Stop> {
         self.host.ip().into_iter().for_each(each);
         Ok(())

@@ -198,12 +198,13 @@ fn countries_without_addresses(config: &Config, file: &CountryFile) -> String {
     let mut named = BTreeSet::new();
     let mut left: Vec<&When> = config.rules.iter().map(|rule| &rule.when).collect();
     while let Some(when) = left.pop() {
-        named.extend(when.country.iter().copied().filter(|code| !file.countries().has(*code)));
+        let codes = when.country.iter().chain(&when.destination_country).copied();
+        named.extend(codes.filter(|code| !file.countries().has(*code)));
         left.extend(when.not.iter().chain(&when.any));
     }
     let note = |code: [u8; 2]| {
         let (code, path) = (String::from_utf8_lossy(&code).into_owned(), file.path().display());
-        format!("note: rule.when.country: {path} has no address of {code}\n")
+        format!("note: country and destination_country of rules: {path} has no address of {code}\n")
     };
     named.into_iter().map(note).collect()
 }

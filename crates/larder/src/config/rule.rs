@@ -3,6 +3,7 @@
 use super::next_hop::HopsByRule;
 use super::setting::{Field, Setting};
 use super::{SiteOrigin, SourceLine};
+use larder_lists::countries::{Countries, Country};
 use larder_rules::bandwidth::Bandwidth;
 use larder_rules::rate::{RateBy, RateLimit};
 use larder_rules::rule::Priority;
@@ -49,21 +50,34 @@ pub struct RuleTable {
     pub closed: Vec<Option<Arc<ClosedDestinations>>>,
     /// A rule denies destinations.
     pub closes_any: bool,
+    /// A rule denies destinations by their country.
+    pub closes_countries: bool,
 }
 
 /// Destinations that a rule denies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClosedDestinations {
-    /// The networks.
+    /// The networks; empty: any.
     pub networks: Networks,
+    /// The countries; empty: any.
+    pub countries: Vec<Country>,
     /// The rule, for people.
     pub rule: Box<str>,
 }
 
 impl RuleTable {
     /// Whether a rule denies this destination, be it to some clients alone.
-    pub fn closes(&self, ip: IpAddr) -> bool {
-        self.closes_any && self.closed.iter().flatten().any(|closed| closed.networks.contains(ip))
+    pub fn closes(&self, ip: IpAddr, countries: Option<&Countries>) -> bool {
+        self.closes_any && self.closed.iter().flatten().any(|closed| closed.has(ip, countries))
+    }
+}
+
+impl ClosedDestinations {
+    /// Whether an address is one of them. Where no file says in which country it is, it is: nothing is opened by a file that is missing.
+    pub fn has(&self, ip: IpAddr, countries: Option<&Countries>) -> bool {
+        let is_there = |countries: &Countries| self.countries.contains(&countries.of(ip));
+        (self.networks.is_empty() || self.networks.contains(ip))
+            && (self.countries.is_empty() || countries.is_none_or(is_there))
     }
 }
 
@@ -233,6 +247,10 @@ fn word(text: &str) -> Option<Box<str>> {
     (!text.is_empty()).then(|| text.into())
 }
 
+fn codes(countries: &[Country]) -> Vec<String> {
+    countries.iter().map(|code| String::from_utf8_lossy(code).into_owned()).collect()
+}
+
 fn country(text: &str) -> Option<[u8; 2]> {
     larder_lists::countries::country(text)
 }
@@ -271,6 +289,14 @@ pub static RULE_WHEN: &[Setting<When>] = &[
     })
     .default_words("any")
     .about("Networks of the address that the connection to the origin would lead to, in a rule with `deny` and outside of `not` and `any`. Each address is judged when it is connected to ([rules.md](rules.md#the-facts-that-a-rule-sees))."),
+    OfWhen::new("rule.when.destination_country", Field::Texts {
+        form: "countries",
+        read: |w| codes(&w.destination_country),
+        clear: |w| w.destination_country.clear(),
+        push: |w, text| country(text).map(|code| w.destination_country.push(code)).is_some(),
+    })
+    .default_words("any")
+    .about("Countries of the address that the connection to the origin would lead to, by `access.country_file`, as `country` has them. It stands where `destination` may stand, and an address has to be one of both where a rule has both."),
     OfWhen::new("rule.when.client", Field::Texts {
         form: "networks",
         read: |w| w.client.iter().map(ToString::to_string).collect(),
@@ -281,7 +307,7 @@ pub static RULE_WHEN: &[Setting<When>] = &[
     .about("Networks of the client."),
     OfWhen::new("rule.when.country", Field::Texts {
         form: "countries",
-        read: |w| w.country.iter().map(|code| String::from_utf8_lossy(code).into_owned()).collect(),
+        read: |w| codes(&w.country),
         clear: |w| w.country.clear(),
         push: |w, text| country(text).map(|code| w.country.push(code)).is_some(),
     })

@@ -260,7 +260,7 @@ pub static SETTINGS: &[Setting<Config>] = &[
     .about("Ports that CONNECT may reach; an empty list means any. A `larder run` may reach any unless this is set."),
     Whole::new("access.country_file", Field::PathIfAny(|c| &mut c.access.country_file))
         .default_words("none")
-        .about("The file by which `country` of rules knows the countries of clients: an MMDB of countries or cities, as MaxMind (GeoLite2), DB-IP and IP2Location publish them. It is read at the start and at a reload, and again within seconds when it has changed ([rules.md](rules.md#countries))."),
+        .about("The file by which `country` and `destination_country` of rules know the countries of addresses: an MMDB of countries or cities, as MaxMind (GeoLite2), DB-IP and IP2Location publish them. It is read at the start and at a reload, and again within seconds when it has changed ([rules.md](rules.md#countries))."),
     Whole::new("access.destinations", Field::Texts {
         form: "networks",
         read: |c| c.access.destinations.iter().map(ToString::to_string).collect(),

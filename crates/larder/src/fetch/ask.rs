@@ -11,6 +11,7 @@ use larder_cache::entry::Contact;
 use larder_cache::policy::Times;
 use larder_rules::rule::Priority;
 use larder_wire::{Fields, Host, ResponseHead, Url, hop};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 /// A final head, and the body that follows.
@@ -119,15 +120,17 @@ impl Fetch {
             // Rules deny the address to some, and these would find what is stored. Where the URL has the address, it is judged each time.
             Route::Forward(_)
                 if host.ip().is_none()
-                    && answer
-                        .peer
-                        .address()
-                        .is_some_and(|peer| reach::closes_to_some(&self.env.config(), peer.ip())) =>
+                    && answer.peer.address().is_some_and(|peer| self.is_closed_to_some(peer.ip())) =>
             {
                 Keepable::No
             }
             _ => Keepable::Yes,
         }
+    }
+
+    fn is_closed_to_some(&self, ip: IpAddr) -> bool {
+        let lists = self.env.lists();
+        reach::closes_to_some(&self.env.config(), lists.countries().map(|countries| &**countries), ip)
     }
 
     pub(super) fn begin_attempt(&self) -> Instant {

@@ -60,6 +60,11 @@ pub struct ListSet {
 }
 
 impl ListSet {
+    /// The countries of addresses; `None` where no file of them is configured.
+    pub fn countries(&self) -> Option<&Arc<Countries>> {
+        self.countries.as_ref()
+    }
+
     /// The country of an address; `None` where no file of countries is configured.
     pub fn country_of(&self, address: IpAddr) -> Option<Country> {
         Some(self.countries.as_ref()?.of(address))

@@ -146,7 +146,12 @@ impl Servers {
         let server = config.servers.get(at).ok_or(io::ErrorKind::NotFound)?;
         let usable = connection.take().filter(|(of, open)| *of == at && open.used.elapsed() < IDLE_MAX);
         if let Some((_, mut open)) = usable {
-            let closed = [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe];
+            let closed = [
+                io::ErrorKind::UnexpectedEof,
+                io::ErrorKind::ConnectionReset,
+                io::ErrorKind::ConnectionAborted,
+                io::ErrorKind::BrokenPipe,
+            ];
             match open.find(config, credential, secret, end.saturating_duration_since(Instant::now())) {
                 Err(error) if closed.contains(&error.kind()) => {}
                 Err(error) => return Err(error),

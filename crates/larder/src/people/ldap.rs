@@ -17,6 +17,9 @@ const GROUPS_MAX: u32 = 1_024;
 /// Messages that answer one search.
 const REPLIES_MAX: usize = 2_048;
 
+/// All that answers one request, in bytes: 1,024 groups with long names are a tenth of it.
+const REPLIES_BYTES_MAX: usize = 4 << 20;
+
 /// Codes by which a server says that a user may not bind (RFC 4511 appendix A.2): the constraint of a locked account, no such entry, no
 /// syntax of a name, no password, wrong, no rights, unwilling.
 const REFUSALS: [u32; 7] = [19, 32, 34, 48, 49, 50, 53];
@@ -36,6 +39,8 @@ pub(super) enum Found {
 pub(super) struct Connection {
     stream: Stream,
     read: Vec<u8>,
+    /// Bytes that have answered the last request.
+    reply_bytes: usize,
     id: u32,
     /// Whether it is bound as the one who searches.
     is_searcher: bool,
@@ -68,7 +73,8 @@ impl Connection {
         let plain = Timed { tcp: connect(&server.host, server.port, end)?, end };
         plain.tcp.set_nodelay(true)?;
         let stream = Stream::Plain(plain);
-        let mut new = Connection { stream, read: Vec::new(), id: 0, is_searcher: false, used: Instant::now() };
+        let (read, used) = (Vec::new(), Instant::now());
+        let mut new = Connection { stream, read, reply_bytes: 0, id: 0, is_searcher: false, used };
         if config.start_tls {
             let id = new.next_id();
             new.send(&ldap::start_tls(id))?;
@@ -185,7 +191,7 @@ impl Connection {
         let mut found = Vec::new();
         for _ in 0..REPLIES_MAX {
             match self.reply(id)? {
-                Reply::Entry { dn, values } => found.push((dn, values)),
+                Reply::Entry { dn, attributes } => found.push((dn, ldap::values_of(attributes, attribute))),
                 Reply::Reference => tracing::debug!("a search was answered with a referral, which is not followed"),
                 Reply::Done(result) if result.code == 0 => return Ok(found),
                 // More users than one.
@@ -210,6 +216,7 @@ impl Connection {
     }
 
     fn send(&mut self, message: &[u8]) -> io::Result<()> {
+        self.reply_bytes = 0;
         let stream: &mut dyn Write = match &mut self.stream {
             Stream::Plain(timed) => timed,
             Stream::Tls(tls) => tls,
@@ -227,10 +234,20 @@ impl Connection {
                 return Err(invalid(format!("a message of the server is longer than {MESSAGE_BYTES_MAX} bytes")));
             }
             if let Some(message) = length.and_then(|length| self.read.get(..length)) {
+                self.reply_bytes += message.len();
+                if self.reply_bytes > REPLIES_BYTES_MAX {
+                    return Err(invalid(format!(
+                        "the answers to one request have more than {REPLIES_BYTES_MAX} bytes"
+                    )));
+                }
                 let (found, reply) = ldap::reply(message).map_err(fault)?;
                 self.read.drain(..length.unwrap_or(0));
                 return match (found, reply) {
-                    (0, Reply::Extended(result)) => Err(code("the connection", &result)),
+                    // A notice of disconnection (RFC 4511 section 4.4.1): on a connection that was idle it says no more than its end.
+                    (0, Reply::Extended(result)) => {
+                        let notice = code("the connection", &result);
+                        Err(io::Error::new(io::ErrorKind::ConnectionAborted, notice.to_string()))
+                    }
                     (found, reply) if found == id => Ok(reply),
                     _ => Err(invalid("the server answered something that was not asked")),
                 };

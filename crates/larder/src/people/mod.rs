@@ -15,6 +15,8 @@ mod notes;
 mod sessions;
 #[cfg(test)]
 mod tests_of_ldap;
+#[cfg(test)]
+mod tests_of_ldap_servers;
 mod turns;
 mod verifier;
 

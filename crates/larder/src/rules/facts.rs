@@ -15,7 +15,7 @@ use crate::people::{ClientCertificate, ConnectionLogin, People, User};
 use crate::rates::Rates;
 use crate::reach::{self, Asker, OwnAddresses};
 use larder_lists::Subject;
-use larder_lists::countries::Country;
+use larder_lists::countries::{Countries, Country};
 use larder_rules::{Matched, Slots};
 use larder_wire::reading::Reading;
 use larder_wire::{Fault, Fields, Host, Method, RequestHead, Scheme, Target, Url};
@@ -634,6 +634,11 @@ impl<'a> Facts<'a> {
     /// Whether the list of this name covers the URL; a list that there is not covers nothing.
     pub(super) fn in_list(&self, name: &str, subject: Subject<'_>) -> bool {
         self.scene.lists.is_some_and(|lists| lists.covers(name, subject))
+    }
+
+    /// The countries of addresses; `None` where no file of them is configured.
+    pub(super) fn countries(&self) -> Option<&Arc<Countries>> {
+        self.scene.lists?.countries()
     }
 
     /// The country of the client's address; `None` where no file of countries is configured. A memo compares the address and the edition.

@@ -11,13 +11,13 @@ use crate::config::rule::{ClosedDestinations, RuleTable};
 use crate::hook::RequestEffects;
 use crate::page::{self, Page, ScriptPage};
 use crate::people::User;
-use crate::reach::{self, ReachByRule};
+use crate::reach::{self, CountriesInForce, ReachByRule};
 use larder_people::escape;
 use larder_rules::bandwidth::BandwidthBy;
 use larder_rules::rate::{RateBy, client_key};
 use larder_rules::rule::{FieldChanges, RuleNote};
 use larder_rules::template::{Placeholder, Template};
-use larder_rules::{Matched, Rule, Slots, Stop, Verdict};
+use larder_rules::{Matched, Rule, Slot, Slots, Stop, Verdict};
 use larder_wire::reading::{self, Reading};
 use larder_wire::{Fields, Host, Method, Scheme, Url};
 use std::borrow::Cow;
@@ -75,7 +75,11 @@ pub(super) fn judge_changing(
     let matched = subject.matched(table)?;
     facts.note_matched(&matched);
     let closed = subject.closed(table, &matched)?;
-    if matched.is_empty() && closed.is_none() {
+    let countries = CountriesInForce(facts.countries().filter(|_| table.closes_countries).cloned());
+    if countries.0.is_some() {
+        facts.note_slots(Slots::default().with(Slot::COUNTRY));
+    }
+    if matched.is_empty() && closed.is_none() && countries.0.is_none() {
         return Ok(None);
     }
     let people = subject.verdict(table, &matched, |_| true)?;
@@ -84,7 +88,7 @@ pub(super) fn judge_changing(
     let limits = subject.limits(table, &matched);
     subject.check_refused(note)?;
     let by_table = by_table.map_err(|page| page.by_rule(note()))?;
-    let reach = ReachByRule { closed, ..by_table.reach };
+    let reach = ReachByRule { closed, countries, ..by_table.reach };
     Ok(Some(ByTable { people, limits, reach, ..by_table }))
 }
 
@@ -526,7 +530,7 @@ fn combined(
         priority: rules().filter_map(|rule| rule.does.priority).next_back().unwrap_or_default(),
         people: None,
         limits: None,
-        reach: ReachByRule { hops: hops_by(table, &matched), closed: None },
+        reach: ReachByRule { hops: hops_by(table, &matched), ..ReachByRule::default() },
         is_of_one_request,
     })
 }
@@ -706,6 +710,10 @@ impl larder_rules::Facts for Subject<'_, '_> {
 
     fn country(&self) -> Option<[u8; 2]> {
         self.facts.country()
+    }
+
+    fn country_of(&self, address: IpAddr) -> Option<[u8; 2]> {
+        Some(self.facts.countries()?.of(address))
     }
 
     fn user(&self) -> Result<Option<&str>, Stop> {

@@ -144,7 +144,7 @@ impl Parser {
             lists.extend(when.list.iter().cloned());
             asks_user |= !(when.user.is_empty() && when.group.is_empty());
             asks_certificate |= !when.certificate.is_empty();
-            asks_country |= !when.country.is_empty();
+            asks_country |= !(when.country.is_empty() && when.destination_country.is_empty());
             left.extend(when.not.iter().chain(&when.any));
         }
         let config = &self.loaded.config;
@@ -244,10 +244,10 @@ impl Parser {
                 "write the effects in a rule before",
             );
         }
-        let is_wrong = !rule.when.destination.is_empty() && !does.deny;
+        let is_wrong = asks_destination(&rule.when) && !does.deny;
         if is_wrong || asks_destination_inside(&rule.when) {
             wrong(
-                "`destination` is known when the connection is made, so it stands in a rule with `deny`, and not in `not` or `any`",
+                "`destination` and `destination_country` are known when the connection is made, so they stand in a rule with `deny`, and not in `not` or `any`",
                 "write when = { destination = \"10.0.0.0/8\" }, do = { deny = true }",
             );
         }
@@ -346,6 +346,7 @@ impl Parser {
                     routes,
                     hops,
                     closes_any: closed.iter().any(Option::is_some),
+                    closes_countries: closed.iter().flatten().any(|closed| !closed.countries.is_empty()),
                     closed,
                 })
             }
@@ -390,15 +391,23 @@ impl Parser {
 
 /// The destinations that a rule denies; `None` where it is about none.
 fn closed_by(rule: &Rule) -> Option<Arc<ClosedDestinations>> {
-    let networks = &rule.when.destination;
-    let closed = || ClosedDestinations { networks: networks.clone(), rule: rule.to_string().into() };
-    (!networks.is_empty()).then(|| Arc::new(closed()))
+    let (networks, countries) = (&rule.when.destination, &rule.when.destination_country);
+    let closed = || ClosedDestinations {
+        networks: networks.clone(),
+        countries: countries.clone(),
+        rule: rule.to_string().into(),
+    };
+    asks_destination(&rule.when).then(|| Arc::new(closed()))
+}
+
+fn asks_destination(when: &When) -> bool {
+    !(when.destination.is_empty() && when.destination_country.is_empty())
 }
 
 /// Whether a condition that stands in another one asks for destinations.
 fn asks_destination_inside(when: &When) -> bool {
     let mut nested = when.not.iter().chain(&when.any);
-    nested.any(|nested| !nested.destination.is_empty() || asks_destination_inside(nested))
+    nested.any(|nested| asks_destination(nested) || asks_destination_inside(nested))
 }
 
 fn page(file: &Path) -> Result<Template, String> {
@@ -536,6 +545,13 @@ do = { set = "X-A: {host}", tag = ["a", "b"], lifetime = "10m", rate = "10/s", r
                 "known when the connection is made",
             ),
             ("when = { destination = \"far\" }\ndo = { deny = true }", "rule.when.destination"),
+            ("when = { destination_country = \"US\" }\ndo = { allow = true }", "known when the connection is made"),
+            (
+                "when = { not = { destination_country = \"US\" } }\ndo = { deny = true }",
+                "known when the connection is made",
+            ),
+            ("when = { destination_country = \"US\" }\ndo = { deny = true }", "set access.country_file"),
+            ("when = { destination_country = \"USA\" }\ndo = { deny = true }", "rule.when.destination_country"),
             ("when = { host_regex = \"(a\" }\ndo = { deny = true }", "unclosed group"),
             ("do = { parents = \"far\" }", "rule.do.parents: there is no parent far"),
             ("do = { parents = [\"direct\", \"far\"] }", "nothing is tried behind `direct`"),
