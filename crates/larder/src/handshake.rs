@@ -14,7 +14,7 @@ pub async fn shake_hands(
     stream: Rewound,
 ) -> Result<Wire, HandshakeTrouble> {
     // The first answer follows the handshake's own last write, and must not wait until that is acknowledged.
-    stream.socket().send_at_once();
+    stream.wire().send_at_once();
     let timer = env.ticker.timer();
     let limit = env.config().timeouts.head;
     let accept = TlsAcceptor::from(config).accept(stream);

@@ -91,7 +91,7 @@ fn welcome(space: &Rc<Workspace>, listener: &Arc<Listener>, arrival: Arrival) {
     };
     tokio::task::spawn_local(async move {
         let _permit = permit;
-        let stream = Rewound::new(read, socket);
+        let stream = Rewound::new(read, Wire::Client(socket));
         let shaken = Box::pin(shake_hands(&space.env, config, stream)).await;
         match shaken.and_then(|wire| Ok((certificate_of(&wire, &peer.listener)?, wire))) {
             Ok((certificate, wire)) => {

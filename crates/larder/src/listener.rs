@@ -17,6 +17,8 @@ use tokio::sync::Notify;
 pub struct Listener {
     /// The address in the configuration.
     pub address: Option<SocketAddr>,
+    /// The address of its sockets, with the port that was free; known once they are open.
+    bound: OnceLock<SocketAddr>,
     /// Serves TLS with these certificates.
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// These certificates, as operators are told of them.
@@ -75,8 +77,8 @@ impl Listener {
         self.served.iter().filter_map(|served| served.trouble(now)).for_each(|trouble| tracing::warn!("{trouble}"));
     }
 
-    /// The listener of one `larder run`.
-    pub fn of_run(run: Arc<Run>, way: Way) -> Listener {
+    /// The listener of one `larder run`, on which clients may speak HTTP/2 or not.
+    pub fn of_run(run: Arc<Run>, way: Way, http2: bool) -> Listener {
         let asker = match run.network {
             Network::Used => Asker::ThisMachine,
             Network::Untouched => Asker::OfflineRun,
@@ -85,6 +87,7 @@ impl Listener {
         let mirroring = MirrorRule { setting, ..MirrorRule::default() };
         Listener {
             intercept: way == Way::Proxy,
+            http2,
             forwarding: Forwarding::On,
             mirroring,
             asker,
@@ -101,6 +104,16 @@ impl Listener {
     /// The `larder run` that this listener belongs to, if the run uses the network.
     pub fn online_run(&self) -> Option<&Run> {
         self.run.as_deref().filter(|run| run.network == Network::Used)
+    }
+
+    /// Notes the address of its sockets.
+    pub fn is_bound_to(&self, address: SocketAddr) {
+        let _ = self.bound.set(address);
+    }
+
+    /// The port of its sockets.
+    pub fn port(&self) -> Option<u16> {
+        self.bound.get().or(self.address.as_ref()).map(SocketAddr::port)
     }
 
     /// Accepts no more connections, on any worker.

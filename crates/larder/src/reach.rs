@@ -55,7 +55,7 @@ impl OwnAddresses {
     }
 
     /// Whether a connection to this address would arrive here.
-    fn lead_here(&self, to: SocketAddr) -> bool {
+    pub fn lead_here(&self, to: SocketAddr) -> bool {
         let mut listeners = self.0.iter().filter(|own| own.port() == to.port()).peekable();
         if listeners.peek().is_none() {
             return false;

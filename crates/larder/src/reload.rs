@@ -248,6 +248,7 @@ fn new_listeners(wanted: &Config, listeners: &[OpenListener]) -> Result<Vec<NewL
                 (bound, ListenerChange::Opens(sockets))
             }
         };
+        new.is_bound_to(bound);
         new_listeners.push(NewListener {
             open: OpenListener { configured: listen.address, bound, files, listener: new },
             change,

@@ -102,11 +102,9 @@ impl Server {
         let shared = Arc::new(Shared::new(parts));
         let configured = shared.common.config.listens.iter().map(|listen| listen.address);
         let open = configured.zip(&addresses).zip(&listeners).zip(files);
-        let open = open.map(|(((configured, &bound), listener), files)| OpenListener {
-            configured,
-            bound,
-            files,
-            listener: Arc::clone(listener),
+        let open = open.map(|(((configured, &bound), listener), files)| {
+            listener.is_bound_to(bound);
+            OpenListener { configured, bound, files, listener: Arc::clone(listener) }
         });
         shared.listeners.lock().extend(open);
         shared.note_own_addresses(shared.listeners.lock().iter());

@@ -1,5 +1,5 @@
 //! Tunnels: bytes that are copied both ways, and the interception of TLS in a CONNECT tunnel with a certificate of the local
-//! CA.
+//! CA. The client's side is a connection or a stream of one.
 
 use crate::clock;
 use crate::env::{Env, PeerFacts, RecordGuard};
@@ -7,21 +7,24 @@ use crate::exchange::leave::{Intercepted, page_of};
 use crate::exchange::pace::Pace;
 use crate::handshake::shake_hands;
 use crate::partial_heads::{HeadUnderWay, HeadsUnderWay};
+use crate::people::ConnectionLogin;
 use crate::record::Outcome;
-use crate::socket::Socket;
+use crate::socket::OtherSide;
 use crate::ticker::Wait;
 use crate::tls::HandshakeTrouble;
 use crate::tls::hello::{self, Peek};
 use crate::tls::interception::Interception;
 use crate::wire::{Rewound, Wire};
 use bytes::{BufMut, BytesMut};
-use larder_wire::Host;
-use std::cell::{Cell, RefCell};
+use larder_wire::{Host, Scheme};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 /// How long a client may stay silent in a fresh tunnel before it is taken for one whose server speaks first.
 const FIRST_BYTES_WAIT: Duration = Duration::from_secs(3);
@@ -40,19 +43,17 @@ pub struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    /// Reads the client's first bytes. If they begin TLS that offers HTTP/1.1, gives the stream inside the tunnel with its host
-    /// and port; otherwise copies the bytes to and from the origin until the tunnel ends.
+    /// Reads the client's first bytes. If they begin TLS that offers HTTP/1.1, maybe beside HTTP/2, gives the stream inside the tunnel,
+    /// with the facts by which requests on it are judged; otherwise copies the bytes to and from the origin until the tunnel ends. A
+    /// client that offers HTTP/2 alone, as gRPC does, needs an origin that is asked by it.
     pub async fn open(
         self,
         peer: &PeerFacts,
-        (wire, mut first): (Wire, BytesMut),
+        (mut stream, mut first): (Wire, BytesMut),
         (host, port): (Host, u16),
         (tunnel, mut record): (&Intercepted, RecordGuard),
-    ) -> Option<(Wire, (Host, u16))> {
-        let Wire::Client(mut stream) = wire else {
-            record.breaks_off("nested-connect", "there is a tunnel inside a tunnel");
-            return None;
-        };
+    ) -> Option<(Wire, PeerFacts)> {
+        let http2 = peer.listener.in_force().http2;
         let hello = match self.look(&mut stream, &mut first).await {
             FirstBytes::Tls(hello) if hello.speaks_http_1_1() => hello,
             FirstBytes::Tls(_) | FirstBytes::Other => {
@@ -69,7 +70,7 @@ impl Opening<'_> {
             return None;
         }
         let inside = if host.ip().is_some() { named.clone() } else { host.clone() };
-        let config = match self.interception.authority().and_then(|ca| ca.server_config(&named, clock::now())) {
+        let config = match self.interception.authority().and_then(|ca| ca.server_config(&named, http2, clock::now())) {
             Ok(config) => config,
             Err(error) => {
                 tracing::error!(%error, "cannot open a tunnel: is the store folder writable?");
@@ -81,7 +82,8 @@ impl Opening<'_> {
             Ok(wire) => {
                 (record.outcome, record.complete) = (Outcome::Opened, true);
                 record.finish();
-                Some((wire, (inside, port)))
+                let peer = peer_inside(peer, (inside, port), tunnel, &wire);
+                Some((wire, peer))
             }
             Err(trouble) => {
                 match trouble {
@@ -97,7 +99,7 @@ impl Opening<'_> {
         }
     }
 
-    async fn look(&self, stream: &mut (impl AsyncRead + Unpin), first: &mut BytesMut) -> FirstBytes {
+    async fn look(&self, stream: &mut Wire, first: &mut BytesMut) -> FirstBytes {
         let timer = self.env.ticker.timer();
         // These bytes count as those of a head do.
         let mut held = HeadUnderWay::default();
@@ -121,7 +123,7 @@ impl Opening<'_> {
     async fn pass_unopened(
         &self,
         peer: &PeerFacts,
-        (stream, first): (Socket, BytesMut),
+        (stream, first): (Wire, BytesMut),
         (host, port): (Host, u16),
         (tunnel, mut record): (&Intercepted, RecordGuard),
     ) {
@@ -135,7 +137,7 @@ impl Opening<'_> {
         way.take().into_iter().for_each(|note| record.note_way(note));
         match opened {
             Ok(origin) => {
-                let (client, origin) = ((Wire::Client(stream), first), (origin, BytesMut::new()));
+                let (client, origin) = ((stream, first), (origin, BytesMut::new()));
                 let pace = tunnel.limits.as_ref().and_then(|limits| Pace::under(self.env, limits));
                 splice(self.env, client, origin, pace, record).await;
             }
@@ -144,6 +146,18 @@ impl Opening<'_> {
                 stream.end_by_reset();
             }
         }
+    }
+}
+
+/// The facts about the connection inside a tunnel that was opened.
+fn peer_inside(outside: &PeerFacts, inside: (Host, u16), tunnel: &Intercepted, wire: &Wire) -> PeerFacts {
+    let login = tunnel.user.clone().map(|user| Arc::new(ConnectionLogin::in_tunnel_of(user)));
+    PeerFacts {
+        scheme: Scheme::Https,
+        inside: Some(Box::new(inside)),
+        sni: wire.server_name(),
+        login: login.map_or_else(OnceCell::new, OnceCell::from),
+        ..outside.clone()
     }
 }
 
@@ -165,11 +179,10 @@ pub async fn splice(
     // If the server stops meanwhile, dropping this finishes the record as it stands.
     let record = RefCell::new(record);
     let moved = Cell::new(0u64);
-    let (client_reads, client_writes) = tokio::io::split(client);
-    let (origin_reads, origin_writes) = tokio::io::split(origin);
+    let (client, origin) = (Side::of(client), Side::of(origin));
     let mut at_once = None;
-    let up = carry(from_client, client_reads, origin_writes, &mut at_once, |bytes| moved.set(moved.get() + bytes));
-    let back = carry(from_origin, origin_reads, client_writes, &mut pace, |bytes| {
+    let up = carry(from_client, client.clone(), origin.clone(), &mut at_once, |bytes| moved.set(moved.get() + bytes));
+    let back = carry(from_origin, origin.clone(), client.clone(), &mut pace, |bytes| {
         moved.set(moved.get() + bytes);
         record.borrow_mut().bytes += bytes;
     });
@@ -189,12 +202,57 @@ pub async fn splice(
         whole = both(env, up, back) => whole,
         _ = watch => false,
     };
+    if !whole {
+        client.break_off(&origin);
+    }
     let mut record = record.into_inner();
     if let Some(pace) = pace {
         record.note_waited(pace.waited());
     }
     record.complete = whole;
     record.finish();
+}
+
+/// A side of a tunnel, which both directions use.
+#[derive(Clone)]
+struct Side(Rc<RefCell<Wire>>);
+
+impl Side {
+    fn of(wire: Wire) -> Side {
+        Side(Rc::new(RefCell::new(wire)))
+    }
+
+    /// Ends a tunnel of this client that broke. One on a stream ends by a reset, and where the client has reset it, so does the
+    /// connection to the origin (RFC 9113 section 8.5). Two connections are closed: bytes may be on their way still.
+    fn break_off(&self, origin: &Side) {
+        let client = self.0.borrow();
+        if let Wire::Stream(stream) = &*client {
+            if stream.other_side() == OtherSide::Closed {
+                origin.0.borrow().reset_origin();
+            }
+            stream.end_by_reset();
+        }
+    }
+}
+
+impl AsyncRead for Side {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0.borrow_mut()).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Side {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.0.borrow_mut()).poll_write(cx, buf)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0.borrow_mut()).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0.borrow_mut()).poll_shutdown(cx)
+    }
 }
 
 /// How long the other direction goes on when one is broken: what was on its way may still arrive, but a peer that is

@@ -1,15 +1,17 @@
-//! A byte stream to a peer, whatever carries it: TCP, a Unix socket, or TLS over TCP.
+//! A byte stream to a peer, whatever carries it: TCP, a Unix socket, a stream of HTTP/2, or TLS over one of these.
 
 #[cfg(test)]
 use crate::in_memory::MemoryStream;
 use crate::mount::MountStream;
-use crate::socket::Socket;
+use crate::socket::{OtherSide, Socket};
 use crate::tls::ALPN_HTTP_2;
 use larder_wire::Host;
 use rustls::pki_types::CertificateDer;
+use socket2::SockRef;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -19,6 +21,8 @@ pub enum Wire {
     Tcp(TcpStream),
     /// Clear text to a client.
     Client(Socket),
+    /// A tunnel on a stream of a client's connection of HTTP/2.
+    Stream(Box<dyn TunnelStream>),
     /// The control socket of the same machine, or an origin behind a socket.
     Unix(UnixStream),
     /// An application that this server runs.
@@ -34,22 +38,31 @@ pub enum Wire {
     Memory(MemoryStream),
 }
 
-/// A TCP stream of which some bytes were read already (a ClientHello that was looked at, or what came
+/// A stream that is one of several of a connection, and carries bytes as a socket does.
+pub trait TunnelStream: AsyncRead + AsyncWrite + Unpin {
+    /// Has the stream end by a reset, so that its end is not taken for an orderly one.
+    fn end_by_reset(&self);
+
+    /// The state of the client's side.
+    fn other_side(&self) -> OtherSide;
+}
+
+/// A stream of which some bytes were read already (a ClientHello that was looked at, or what came
 /// behind a CONNECT): they are read again first.
 pub struct Rewound {
     again: Vec<u8>,
     read: usize,
-    stream: Socket,
+    stream: Wire,
 }
 
 impl Rewound {
     /// Puts `again` before what `stream` still has.
-    pub fn new(again: Vec<u8>, stream: Socket) -> Rewound {
+    pub fn new(again: Vec<u8>, stream: Wire) -> Rewound {
         Rewound { again, read: 0, stream }
     }
 
-    /// The socket below.
-    pub fn socket(&self) -> &Socket {
+    /// The stream below.
+    pub fn wire(&self) -> &Wire {
         &self.stream
     }
 }
@@ -97,6 +110,7 @@ macro_rules! each {
         match $self.get_mut() {
             Wire::Tcp($stream) => $call,
             Wire::Client($stream) => $call,
+            Wire::Stream($stream) => $call,
             Wire::Unix($stream) => $call,
             Wire::Mount($stream) => $call,
             Wire::TlsServer($stream) => $call,
@@ -173,19 +187,51 @@ impl Wire {
         }
     }
 
+    /// The stream below all TLS of a client.
+    fn carrier(&self) -> &Wire {
+        match self {
+            Wire::TlsServer(stream) => stream.get_ref().0.wire().carrier(),
+            wire => wire,
+        }
+    }
+
     /// Has the kernel send small writes at once.
     pub fn send_at_once(&self) {
-        if let Wire::Client(socket) = self {
+        if let Wire::Client(socket) = self.carrier() {
             socket.send_at_once();
+        }
+    }
+
+    /// Has the connection of a client end by a reset: an orderly end would tell the client that all of it has come.
+    pub fn end_by_reset(&self) {
+        match self.carrier() {
+            Wire::Client(socket) => socket.end_by_reset(),
+            Wire::Stream(stream) => stream.end_by_reset(),
+            _ => {}
+        }
+    }
+
+    /// Has a connection to an origin end by a reset, where it is one of TCP.
+    pub fn reset_origin(&self) {
+        if let Wire::Tcp(stream) = self {
+            // Without the option the origin sees an orderly end.
+            let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
+        }
+    }
+
+    /// The state of a client's side of its connection.
+    pub fn other_side(&self) -> OtherSide {
+        match self.carrier() {
+            Wire::Client(socket) => socket.other_side(),
+            Wire::Stream(stream) => stream.other_side(),
+            _ => OtherSide::Open,
         }
     }
 
     /// From now on the kernel takes only so many bytes beyond those on their way to the client.
     pub fn limit_unsent(&self, bytes_max: u32) {
-        match self {
-            Wire::Client(socket) => socket.limit_unsent(bytes_max),
-            Wire::TlsServer(stream) => stream.get_ref().0.socket().limit_unsent(bytes_max),
-            _ => {}
+        if let Wire::Client(socket) = self.carrier() {
+            socket.limit_unsent(bytes_max);
         }
     }
 

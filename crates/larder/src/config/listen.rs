@@ -200,7 +200,7 @@ pub static LISTEN: &[Setting<Listen>] = &[
         "Whether CONNECT tunnels are opened with certificates of the local CA (`larder ca`), which clients must trust.",
     ),
     OfListen::new("listen.http2", Field::Flag(|l| &mut l.http2)).about(
-        "Whether clients may speak HTTP/2 ([http2.md](http2.md)): over TLS by ALPN, in clear text by its preface (prior knowledge).",
+        "Whether clients may speak HTTP/2 ([http2.md](http2.md)): over TLS and inside intercepted tunnels by ALPN, in clear text by its preface (prior knowledge).",
     ),
     OfListen::new("listen.forward", Field::FlagOrAuto(|l| &mut l.forward)).about(
         "Whether clients may use this listener as a forward proxy. `auto`: yes where no site is configured or `intercept` is set. A listener with an `origin` never is.",

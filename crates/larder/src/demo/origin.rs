@@ -51,7 +51,7 @@ impl Origin {
         let authority = Authority::open(folder, clock::now())?;
         let localhost = Host::parse("localhost").ok_or("localhost is no host")?;
         let shared = Arc::new(Shared {
-            tls: authority.server_config(&localhost, clock::now())?,
+            tls: authority.server_config(&localhost, false, clock::now())?,
             asked: AtomicU64::new(0),
             connections: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),

@@ -206,8 +206,7 @@ fn switch<S: ClientStream>(
     let Switched { mut head, protocols, stream: origin, read, permit } = switched;
     hop::strip(&mut head.fields);
     head.fields.push("Upgrade", protocols);
-    stream.switch_protocols(&mut head);
-    record.status = 101;
+    record.status = stream.switch_protocols(&mut head);
     LeaveOutcome::Tunnel { origin, read, held: Some(permit), limits }
 }
 

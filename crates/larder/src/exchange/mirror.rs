@@ -314,8 +314,8 @@ impl<S: ClientStream> ClientStream for MirrorStream<'_, S> {
         self.inner.open_tunnel();
     }
 
-    fn switch_protocols(&mut self, head: &mut ResponseHead) {
-        self.inner.switch_protocols(head);
+    fn switch_protocols(&mut self, head: &mut ResponseHead) -> u16 {
+        self.inner.switch_protocols(head)
     }
 
     fn send(&mut self, pieces: std::vec::Drain<'_, Bytes>) {

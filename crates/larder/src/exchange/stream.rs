@@ -41,8 +41,9 @@ pub trait ClientStream {
     /// Hands over a 200 after which the stream is a tunnel (RFC 9110 section 9.3.6).
     fn open_tunnel(&mut self);
 
-    /// Hands over a 101 after which the protocols of its field `Upgrade` are spoken (RFC 9110 section 15.2.2).
-    fn switch_protocols(&mut self, head: &mut ResponseHead);
+    /// Hands over a 101 after which the protocols of its field `Upgrade` are spoken (RFC 9110 section 15.2.2), or the answer that says
+    /// the same on this transport; gives the status.
+    fn switch_protocols(&mut self, head: &mut ResponseHead) -> u16;
 
     /// Hands over pieces of the body that are shared with the store.
     fn send(&mut self, pieces: std::vec::Drain<'_, Bytes>);

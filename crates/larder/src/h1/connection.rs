@@ -447,11 +447,7 @@ impl Connection {
     }
 
     fn client_side(&self) -> OtherSide {
-        match &self.wire {
-            Wire::Client(socket) => socket.other_side(),
-            Wire::TlsServer(stream) => stream.get_ref().0.socket().other_side(),
-            _ => OtherSide::Open,
-        }
+        self.wire.other_side()
     }
 
     /// Whether the request's body, if it has one, was read to its end.
@@ -501,11 +497,7 @@ impl Connection {
     /// From now on the kernel takes only so many bytes of an answer beyond those on their way to the client.
     fn limit_unsent(&mut self, bytes_max: u32) {
         if std::mem::replace(&mut self.unsent_bytes_max, bytes_max) != bytes_max {
-            match &self.wire {
-                Wire::Client(socket) => socket.limit_unsent(bytes_max),
-                Wire::TlsServer(stream) => stream.get_ref().0.socket().limit_unsent(bytes_max),
-                _ => {}
-            }
+            self.wire.limit_unsent(bytes_max);
         }
     }
 
@@ -539,11 +531,7 @@ impl Connection {
 
     /// Makes the connection end by a reset: an orderly close would tell the client that the answer is whole.
     pub fn end_by_reset(&self) {
-        match &self.wire {
-            Wire::Client(socket) => socket.end_by_reset(),
-            Wire::TlsServer(stream) => stream.get_ref().0.socket().end_by_reset(),
-            _ => {}
-        }
+        self.wire.end_by_reset();
     }
 
     /// Whether the server is going down, so that this connection should not be kept.
@@ -635,8 +623,7 @@ impl ClientStream for Connection {
     }
 
     fn opens_tunnel(&self, host: &Host) -> bool {
-        let pass = &self.space.interception.pass;
-        self.peer.listener.intercept && pass.find(self.peer.address.ip(), host, crate::clock::now()).is_none()
+        self.space.intercepts(&self.peer, host)
     }
 
     fn open_tunnel(&mut self) {
@@ -644,10 +631,11 @@ impl ClientStream for Connection {
         self.outbox.own(|out| out.extend_from_slice(b"HTTP/1.1 200 Connection established\r\n\r\n"));
     }
 
-    fn switch_protocols(&mut self, head: &mut ResponseHead) {
+    fn switch_protocols(&mut self, head: &mut ResponseHead) -> u16 {
         (self.answer_began, self.framed, self.next) = (true, Framed::UntilClose, Next::Close);
         head.fields.push("Connection", "upgrade");
         self.outbox.own(|out| encode::response_head(out, head));
+        head.status
     }
 
     fn send(&mut self, pieces: std::vec::Drain<'_, Bytes>) {

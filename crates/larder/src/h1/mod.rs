@@ -11,6 +11,7 @@ mod slot;
 pub use connection::Connection;
 pub use serve::{Start, serve};
 
+use crate::clock;
 use crate::env::{Env, PeerFacts};
 use crate::outbox::Outbox;
 use crate::partial_heads::HeadsUnderWay;
@@ -20,8 +21,8 @@ use crate::wire::Wire;
 use bytes::BytesMut;
 use head_cache::HeadCache;
 use idle::IdleConnections;
-use larder_wire::Version;
 use larder_wire::parse::HeadLimits;
+use larder_wire::{Host, Version};
 use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
@@ -64,6 +65,11 @@ pub type ServeHttp2 = fn(Rc<Workspace>, PeerFacts, Wire, BytesMut) -> Pin<Box<dy
 const SCRATCH_BYTES: usize = 64 * 1024;
 
 impl Workspace {
+    /// Whether TLS in a tunnel of this client to this host is intercepted.
+    pub fn intercepts(&self, peer: &PeerFacts, host: &Host) -> bool {
+        peer.listener.intercept && self.interception.pass.find(peer.address.ip(), host, clock::now()).is_none()
+    }
+
     /// The state of a worker without connections.
     pub fn new(
         env: &Rc<Env>,

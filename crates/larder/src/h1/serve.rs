@@ -3,24 +3,21 @@
 use super::connection::{Connection, End};
 use super::quick::{self, Begun, Quick};
 use super::render::Next;
-use crate::env::{PeerFacts, RecordGuard};
+use crate::env::RecordGuard;
 use crate::exchange::deliver::{self, Ended};
 use crate::exchange::leave::{Intercepted, LeaveOutcome};
 use crate::exchange::pace::Pace;
 use crate::exchange::stream::ClientStream;
 use crate::exchange::{Exchange, broken_page};
 use crate::page::Page;
-use crate::people::ConnectionLogin;
 use crate::request_body::RequestBody;
 use crate::rules::{self, Limited};
 use crate::tunnel::{self, Opening};
 use bytes::BytesMut;
 use larder_wire::framing::{self, Framing};
-use larder_wire::{Method, RequestHead, Scheme, Version, hop};
-use std::cell::OnceCell;
+use larder_wire::{Method, RequestHead, Version, hop};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-use std::sync::Arc;
 
 /// The first step of a connection that is served by a task.
 pub enum Start {
@@ -237,13 +234,11 @@ async fn open(
     }
     let (space, peer) = (Rc::clone(&connection.space), connection.peer.clone());
     let opening = Opening { env: &space.env, heads: &space.heads_under_way, interception: &space.interception };
-    let (wire, inside) = opening.open(&peer, connection.into_parts(), (host, port), (&tunnel, record)).await?;
-    let login = tunnel
-        .user
-        .map(|user| Arc::new(ConnectionLogin::in_tunnel_of(user)))
-        .map_or_else(OnceCell::new, OnceCell::from);
-    let (inside, sni) = (Some(Box::new(inside)), wire.server_name());
-    let peer = PeerFacts { scheme: Scheme::Https, inside, sni, login, ..peer };
+    let (wire, peer) = opening.open(&peer, connection.into_parts(), (host, port), (&tunnel, record)).await?;
+    if wire.speaks_http2() {
+        (space.http2)(space, peer, wire, BytesMut::new()).await;
+        return None;
+    }
     Some(Connection::new(space, peer, wire, BytesMut::new()))
 }
 

@@ -36,7 +36,14 @@ struct Parts<'a> {
     authority: Option<&'a [u8]>,
     path: Option<&'a [u8]>,
     host: Option<&'a [u8]>,
+    protocol: Option<&'a [u8]>,
     cookie: Vec<u8>,
+}
+
+/// The protocol that an extended CONNECT asks for (RFC 8441 section 4); its head is written as that of an upgrade.
+pub fn protocol(list: &FieldList) -> Option<&[u8]> {
+    let mut pseudo = list.iter().take_while(|(name, _)| name.starts_with(b":"));
+    pseudo.find(|(name, _)| *name == b":protocol").map(|(_, value)| value)
 }
 
 /// Writes the head that a field list makes, as HTTP/1.1 does, in place of this text; `form` decides by the authority how the target is
@@ -99,6 +106,7 @@ impl<'a> Parts<'a> {
             b"scheme" => &mut self.scheme,
             b"authority" => &mut self.authority,
             b"path" => &mut self.path,
+            b"protocol" => &mut self.protocol,
             _ => return Err(Malformed("a pseudo-field that no request has")),
         };
         match slot.replace(value) {
@@ -138,9 +146,14 @@ impl<'a> Parts<'a> {
         if !authority.iter().all(u8::is_ascii_graphic) || authority.iter().any(ends_authority) {
             return Err(Malformed("an authority of another form than host:port"));
         }
-        out.extend_from_slice(method);
+        if let Some(protocol) = self.protocol
+            && (method != b"CONNECT" || !is_token(protocol) || authority.is_empty())
+        {
+            return Err(Malformed("a :protocol without CONNECT or :authority, or one that is no token"));
+        }
+        out.extend_from_slice(if self.protocol.is_some() { b"GET" } else { method });
         out.push(b' ');
-        if method == b"CONNECT" {
+        if method == b"CONNECT" && self.protocol.is_none() {
             if self.scheme.is_some() || self.path.is_some() || self.authority.is_none_or(<[u8]>::is_empty) {
                 return Err(Malformed("a CONNECT has :method and :authority alone"));
             }
@@ -164,6 +177,10 @@ impl<'a> Parts<'a> {
         out.extend_from_slice(b" HTTP/1.1\r\n");
         if !authority.is_empty() {
             write_line(out, b"host", authority);
+        }
+        if let Some(protocol) = self.protocol {
+            write_line(out, b"connection", b"upgrade");
+            write_line(out, b"upgrade", protocol);
         }
         Ok(())
     }

@@ -10,6 +10,8 @@ mod render;
 mod request;
 mod state;
 mod stream;
+mod tunnel;
+mod websocket;
 
 pub use connection::serve;
 pub use meters::Flood;

@@ -5,19 +5,26 @@ use super::head::{self, HeadFault, TargetForm};
 use super::meters::Flood;
 use super::state::Trouble;
 use super::stream::Stream;
+use super::websocket;
 use crate::clock;
+use crate::exchange::leave::LeaveOutcome;
+use crate::exchange::pace::Pace;
 use crate::exchange::stream::ClientStream;
 use crate::exchange::{self, Exchange, broken_page, deliver};
 use crate::h1::head_cache::Request;
 use crate::h1::quick::{self, Begun, Quick};
+use crate::h1::{self, Connection, Start};
 use crate::page::Page;
-use crate::permit::StreamPermit;
+use crate::permit::{Full, StreamPermit};
 use crate::request_body::RequestBody;
 use crate::rules;
+use crate::tunnel::{self, Opening};
+use bytes::BytesMut;
 use larder_wire::framing::{self, Framing};
 use larder_wire::h2::ErrorCode;
 use larder_wire::parse::{HeadScan, Parsed};
 use larder_wire::{Fault, Method, RequestHead, Scheme, Url, Version};
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
@@ -43,11 +50,12 @@ pub fn begin(link: &Rc<Link>, stream: u32, ends_stream: bool) -> Result<Option<S
         answer_by(link, stream, &request, &misdirected());
         return Ok(None);
     }
-    if request.method == Method::Connect {
-        answer_by(link, stream, &request, &no_tunnels());
+    let is_extended = head::protocol(&link.state.borrow().fields).is_some();
+    let mut transport = Stream::new(link, stream);
+    if is_extended || request.method == Method::Connect {
+        leave_http(link, stream, transport, request.head, is_extended);
         return Ok(None);
     }
-    let mut transport = Stream::new(link, stream);
     let answered = catch_unwind(AssertUnwindSafe(|| quick::try_answer(&link.space, &mut transport, &mut request)));
     match answered {
         Ok(Quick::Answered) => {
@@ -87,19 +95,86 @@ fn read(link: &Link, ends_stream: bool) -> Result<Request, HeadFault> {
 /// Runs the exchange of a request, unless its client has as many under way as it may have connections. The first one of a connection
 /// needs no further permit.
 fn run_if_permitted(link: &Rc<Link>, number: u32, mut stream: Stream, (head, begun): (Box<RequestHead>, Begun)) {
-    let space = &link.space;
-    let is_alone = link.state.borrow().streams() <= 1;
-    let permit =
-        (!is_alone).then(|| StreamPermit::take(&space.connections, &space.env, link.peer.address.ip())).transpose();
-    match permit {
+    match permit(link) {
         Ok(permit) => run(link, number, stream, (head, begun, permit)),
         Err(full) => {
-            space.env.tally.connections_refused.add(1);
             let mut record = begun.record;
             deliver::deliver_page(&mut stream, &head, &full.page(), &mut record);
             record.finish();
             finish(link, number, stream);
         }
+    }
+}
+
+fn permit(link: &Link) -> Result<Option<StreamPermit>, Full> {
+    let space = &link.space;
+    if link.state.borrow().streams() <= 1 {
+        return Ok(None);
+    }
+    let permit = StreamPermit::take(&space.connections, &space.env, link.peer.address.ip());
+    if permit.is_err() {
+        space.env.tally.connections_refused.add(1);
+    }
+    permit.map(Some)
+}
+
+/// Serves a CONNECT, or a request to open a WebSocket, in a task of its own.
+fn leave_http(link: &Rc<Link>, number: u32, stream: Stream, mut head: Box<RequestHead>, is_extended: bool) {
+    let mut key = None;
+    if is_extended {
+        if !head.fields.text("Upgrade").is_some_and(|protocol| protocol.eq_ignore_ascii_case("websocket")) {
+            return answer_by(link, number, &head, &no_protocol());
+        }
+        if framing::of_request(&head) != Ok(Framing::None) {
+            return answer_by(link, number, &head, &no_body());
+        }
+        let Some(new_key) = websocket::new_key() else { return broken(link, number, stream) };
+        head.fields.remove("Sec-WebSocket-Key");
+        head.fields.push("Sec-WebSocket-Key", &*new_key);
+        key = Some(new_key);
+    }
+    let permit = match permit(link) {
+        Ok(permit) => permit,
+        Err(full) => return answer_by(link, number, &head, &full.page()),
+    };
+    let record = exchange::begin(&link.space.env, &link.peer, &head);
+    let body = RequestBody::of(&head);
+    let exchange = Exchange { request: Rc::new(*head), record, verdict: None, key: None, body };
+    let stream = stream.with_websocket_key(key);
+    let begun_at = Rc::clone(link);
+    let task = tokio::task::spawn_local(Box::pin(async move {
+        serve_tunnel(&begun_at, exchange, stream).await;
+        drop(permit);
+    }));
+    link.state.borrow_mut().served_by(number, task.abort_handle());
+}
+
+/// Serves a request that leaves HTTP, and the tunnel that it opens.
+async fn serve_tunnel(link: &Rc<Link>, exchange: Exchange, mut stream: Stream) {
+    let space = Rc::clone(&link.space);
+    let leaving = exchange.leave(&mut stream).await;
+    let nothing = BytesMut::new();
+    match (leaving.outcome, leaving.record) {
+        (LeaveOutcome::Tunnel { origin, read, held, limits }, Some(record)) => {
+            let pace = limits.and_then(|limits| Pace::under(&space.env, &limits));
+            tunnel::splice(&space.env, (stream.into_wire(), nothing), (origin, read), pace, record).await;
+            drop(held);
+        }
+        (LeaveOutcome::Intercept(host, port, intercepted), Some(mut record)) => {
+            record.status = 200;
+            stream.open_tunnel();
+            let opening = Opening { env: &space.env, heads: &space.heads_under_way, interception: &space.interception };
+            let client = (stream.into_wire(), nothing);
+            let opened = opening.open(&link.peer, client, (host, port), (&intercepted, record)).await;
+            let Some((wire, peer)) = opened else { return };
+            match wire.speaks_http2() {
+                true => (space.http2)(Rc::clone(&space), peer, wire, BytesMut::new()).await,
+                false => {
+                    h1::serve(Connection::new(space, peer, wire, BytesMut::new()), Start::NextRequest).await;
+                }
+            }
+        }
+        _ => stream.finish().await,
     }
 }
 
@@ -181,8 +256,9 @@ fn target_form(link: &Link, authority: &[u8]) -> TargetForm {
     }
     let text = std::str::from_utf8(authority).ok().map(|authority| format!("http://{authority}/"));
     let is_own = text.and_then(|text| Url::parse(&text)).is_some_and(|url| {
-        let is_here = url.host.ip().is_some() || url.host.as_str() == "localhost";
-        is_here && listener.address.is_some_and(|address| address.port() == url.port)
+        let own = link.space.env.own_addresses();
+        let is_here = |ip| own.lead_here(SocketAddr::new(ip, url.port));
+        listener.port() == Some(url.port) && (url.host.as_str() == "localhost" || url.host.ip().is_some_and(is_here))
     });
     if is_own { TargetForm::Origin } else { TargetForm::Absolute }
 }
@@ -210,7 +286,12 @@ fn misdirected() -> Page {
     Page::new(421, "misdirected", what, "Ask on a connection of its own.")
 }
 
-fn no_tunnels() -> Page {
-    let what = "A tunnel can't be opened on a stream of HTTP/2 here.";
-    Page::new(501, "http2-connect", what, "Send CONNECT by HTTP/1.1.")
+fn no_protocol() -> Page {
+    let what = "A stream of HTTP/2 can carry a WebSocket here, and no other protocol.";
+    Page::new(501, "http2-protocol", what, "Ask for the protocol by HTTP/1.1.")
+}
+
+fn no_body() -> Page {
+    let what = "A request to open a WebSocket has no body.";
+    Page::new(400, "connect-body", what, "Send the bytes once the WebSocket is open.")
 }

@@ -113,6 +113,8 @@ pub struct StreamState {
     /// The body ends with the queue, with these trailer fields.
     ends: Option<Fields>,
     is_answered: bool,
+    /// It carries bytes of a tunnel, in no frames but DATA.
+    is_tunnel: bool,
     is_ready: bool,
     urgency: u8,
     flush_waker: Option<Waker>,
@@ -181,6 +183,7 @@ impl State {
             streams_max: Some(STREAMS_MAX as u32),
             window: Some(STREAM_WINDOW_BYTES),
             list_bytes_max: Some(u32::try_from(list_bytes_max).unwrap_or(u32::MAX)),
+            takes_connect_protocol: Some(true),
             has_no_old_priorities: Some(true),
             ..Settings::default()
         };
@@ -426,7 +429,7 @@ impl State {
         let Some(state) = self.streams.get_mut(&stream) else { return };
         state.is_answered = true;
         wake(&mut state.flush_waker);
-        if state.task.is_none() {
+        if state.task.is_none() && !state.is_tunnel {
             self.finish(stream);
         }
     }
@@ -467,11 +470,40 @@ impl State {
         }
     }
 
-    /// The next part of a request's body.
-    pub fn poll_body(&mut self, stream: u32, cx: &Context<'_>) -> Poll<Result<BodyPart, StreamGone>> {
+    /// A tunnel takes the stream over from its exchange: nothing gives it up but its own end.
+    pub fn begin_tunnel(&mut self, stream: u32) {
+        if let Some(state) = self.streams.get_mut(&stream) {
+            state.task = None;
+            state.is_tunnel = true;
+        }
+    }
+
+    /// The tunnel of a stream is over. Unless both sides have come to their ends, the stream is reset.
+    pub fn end_tunnel(&mut self, stream: u32, code: ErrorCode) {
+        match self.streams.get(&stream) {
+            Some(state) if state.body_has_ended && state.is_answered => self.finish(stream),
+            Some(_) => self.reset(stream, code),
+            None => {}
+        }
+    }
+
+    /// Waits until fewer than so many bytes of a stream wait for the client's window; gives the room.
+    pub fn poll_room(&mut self, stream: u32, bytes_max: usize, cx: &Context<'_>) -> Poll<Result<usize, StreamGone>> {
+        let Some(state) = self.streams.get_mut(&stream) else { return Poll::Ready(Err(StreamGone)) };
+        match bytes_max.saturating_sub(state.queued_bytes) {
+            0 => {
+                register(&mut state.flush_waker, cx);
+                Poll::Pending
+            }
+            room => Poll::Ready(Ok(room)),
+        }
+    }
+
+    /// The next part of a request's body, of so many bytes at most.
+    pub fn poll_body(&mut self, stream: u32, bytes_max: usize, cx: &Context<'_>) -> Poll<Result<BodyPart, StreamGone>> {
         let Some(state) = self.streams.get_mut(&stream) else { return Poll::Ready(Err(StreamGone)) };
         if !state.body.is_empty() {
-            let piece = state.body.split().freeze();
+            let piece = state.body.split_to(state.body.len().min(bytes_max)).freeze();
             let bytes = u32::try_from(piece.len()).unwrap_or(u32::MAX);
             state.grant(stream, bytes, &mut self.outbox);
             return Poll::Ready(Ok(BodyPart::Data(piece)));
@@ -506,6 +538,7 @@ impl StreamState {
             remaining_bytes: None,
             ends: None,
             is_answered: false,
+            is_tunnel: false,
             is_ready: false,
             urgency: URGENCY_AT_FIRST,
             flush_waker: None,
@@ -513,10 +546,13 @@ impl StreamState {
     }
 
     /// Gives up the exchange, as when a client of HTTP/1.1 leaves.
-    fn end(self) {
-        if let Some(task) = self.task {
+    fn end(mut self) {
+        if let Some(task) = self.task.take() {
             task.abort();
         }
+        // A tunnel ends by itself once it sees that its stream is gone.
+        wake(&mut self.body_waker);
+        wake(&mut self.flush_waker);
     }
 
     /// Writes so many bytes as a frame; whether it ends the stream.

@@ -3,12 +3,15 @@
 use super::Link;
 use super::render;
 use super::state::{BodyPart, Flushed, StreamGone};
+use super::tunnel::Tunnel;
+use super::websocket;
 use crate::env::{Env, PeerFacts};
 use crate::exchange::stream::{AnswerBody, AnswerHead, BodyEnd, ClientStream};
 use crate::pauses::Pauses;
 use crate::request_body::Piece;
 use crate::socket::OtherSide;
 use crate::ticker::{Timer, Wait};
+use crate::wire::Wire;
 use bytes::Bytes;
 use larder_cache::cache::Tier;
 use larder_wire::h2::ErrorCode;
@@ -28,6 +31,8 @@ pub struct Stream {
     /// The timer of its waits; most answers need none.
     timer: Option<Timer>,
     answer_began: bool,
+    /// The key that was sent to the origin of a WebSocket, by which it proves that it speaks that protocol.
+    websocket_key: Option<String>,
     uploaded: u64,
     pauses: Pauses,
 }
@@ -40,9 +45,21 @@ impl Stream {
             link: Rc::clone(link),
             number,
             answer_began: false,
+            websocket_key: None,
             uploaded: 0,
             pauses: Pauses::default(),
         }
+    }
+
+    /// The stream of a request to open a WebSocket, whose origin is sent this key.
+    pub fn with_websocket_key(mut self, key: Option<String>) -> Stream {
+        self.websocket_key = key;
+        self
+    }
+
+    /// The stream as one of bytes: its answer has begun, and is a tunnel.
+    pub fn into_wire(self) -> Wire {
+        Wire::Stream(Box::new(Tunnel::on(&self.link, self.number)))
     }
 
     /// Waits until the client has taken the answer, and ends the stream.
@@ -78,7 +95,7 @@ impl Stream {
         let timer = self.timer.get_or_insert_with(|| self.link.space.env.ticker.timer());
         let waiting = self.pauses.silence();
         let part = poll_fn(|cx| {
-            let part = link.state.borrow_mut().poll_body(number, cx);
+            let part = link.state.borrow_mut().poll_body(number, usize::MAX, cx);
             // A window may have been opened.
             if part.is_ready() {
                 link.wake();
@@ -106,6 +123,10 @@ impl ClientStream for Stream {
 
     fn begin_answer(&mut self, head: &AnswerHead<'_>) {
         self.answer_began = true;
+        if self.websocket_key.is_some() && (200..300).contains(&head.status) {
+            // The client would take it for the WebSocket that the origin has not opened.
+            return self.reset(ErrorCode::Connect);
+        }
         let bytes = match head.body {
             AnswerBody::None(_) => Some(0),
             AnswerBody::Known(bytes) => Some(bytes),
@@ -138,8 +159,8 @@ impl ClientStream for Stream {
         self.link.wake();
     }
 
-    fn opens_tunnel(&self, _: &Host) -> bool {
-        false
+    fn opens_tunnel(&self, host: &Host) -> bool {
+        self.link.space.intercepts(&self.link.peer, host)
     }
 
     fn open_tunnel(&mut self) {
@@ -153,9 +174,22 @@ impl ClientStream for Stream {
         self.link.wake();
     }
 
-    fn switch_protocols(&mut self, _: &mut ResponseHead) {
-        // No request of HTTP/2 offers an upgrade (RFC 9113 section 8.6).
-        self.reset(ErrorCode::Internal);
+    fn switch_protocols(&mut self, head: &mut ResponseHead) -> u16 {
+        self.answer_began = true;
+        let accepts = self.websocket_key.as_deref().is_some_and(|key| websocket::accepts(head, key));
+        if !accepts {
+            self.reset(ErrorCode::Connect);
+            return 502;
+        }
+        websocket::to_http2(head);
+        let mut state = self.link.state.borrow_mut();
+        if state.has(self.number) {
+            state.write_block(self.number, false, |out| render::interim_head(out, head));
+            state.expect_body(self.number, None);
+        }
+        drop(state);
+        self.link.wake();
+        head.status
     }
 
     fn send(&mut self, pieces: std::vec::Drain<'_, Bytes>) {

@@ -40,9 +40,10 @@ impl Shared {
                 continue;
             }
             open.files = files;
-            let OpenListener { configured, listener: old, .. } = open;
+            let OpenListener { configured, bound, listener: old, .. } = open;
             match listener(listen) {
                 Ok(new) => {
+                    new.is_bound_to(*bound);
                     old.replace_by(Arc::clone(&new));
                     *old = new;
                     tracing::info!("listen {configured}: its certificates have changed, and count now");

@@ -272,7 +272,10 @@ impl Shared {
         let proxy = sockets[0].local_addr().map_err(|error| StartError::Listen(address, error))?;
         let id = format!("run-{}", self.runs_opened.fetch_add(1, Ordering::Relaxed) + 1);
         let run = Arc::new(Run::new(id.clone(), network));
-        let listener = Arc::new(Listener::of_run(Arc::clone(&run), way));
+        // It has no `[[listen]]` of its own: HTTP/2 is spoken where any other listener speaks it.
+        let http2 = self.common.live.value().listens.iter().any(|listen| listen.http2);
+        let listener = Arc::new(Listener::of_run(Arc::clone(&run), way, http2));
+        listener.is_bound_to(proxy);
         self.runs.lock().insert(id.clone(), OpenRun { run, listener: Arc::clone(&listener), bound: proxy });
         self.note_own_addresses(self.listeners.lock().iter());
         self.open_on_workers(sockets, &listener);

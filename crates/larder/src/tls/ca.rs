@@ -6,7 +6,7 @@
 
 use super::bundle::write_file;
 use super::recent::Recent;
-use super::{TlsError, pem, provider, server_config};
+use super::{ALPN_HTTP_2, TlsError, pem, provider, server_config};
 use larder_wire::Host;
 use larder_wire::date::Stamp;
 use parking_lot::Mutex;
@@ -61,6 +61,8 @@ pub struct Authority {
 struct Leaf {
     key: Arc<CertifiedKey>,
     config: Arc<ServerConfig>,
+    /// The configuration that offers HTTP/2 too.
+    config_http2: Arc<ServerConfig>,
     fresh_until: Stamp,
 }
 
@@ -145,9 +147,9 @@ impl Authority {
     }
 
     /// The configuration to serve a client that wants `host` with ([`mint`](Authority::mint) for the certificate):
-    /// the name in its ClientHello, or what CONNECT asked for.
-    pub fn server_config(&self, host: &Host, now: Stamp) -> Result<Arc<ServerConfig>, TlsError> {
-        self.leaf(host, now).map(|leaf| leaf.config)
+    /// the name in its ClientHello, or what CONNECT asked for. With `http2` it offers HTTP/2 before HTTP/1.1.
+    pub fn server_config(&self, host: &Host, http2: bool, now: Stamp) -> Result<Arc<ServerConfig>, TlsError> {
+        self.leaf(host, now).map(|leaf| if http2 { leaf.config_http2 } else { leaf.config })
     }
 
     fn leaf(&self, host: &Host, now: Stamp) -> Result<Leaf, TlsError> {
@@ -170,7 +172,9 @@ impl Authority {
         // Tickets keep the sessions; a table of them for each of the leaves would take tens of megabytes.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         let fresh_until = now.plus(LEAF_SECONDS - LEAF_MARGIN_SECONDS);
-        Ok(Leaf { key, config: Arc::new(config), fresh_until })
+        let mut config_http2 = config.clone();
+        config_http2.alpn_protocols.insert(0, ALPN_HTTP_2.to_vec());
+        Ok(Leaf { key, config: Arc::new(config), config_http2: Arc::new(config_http2), fresh_until })
     }
 }
 

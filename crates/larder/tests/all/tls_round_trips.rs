@@ -62,7 +62,7 @@ async fn handshake(config: Arc<ServerConfig>, roots: &Roots, name: &str) -> (io:
 async fn a_client_that_trusts_the_ca_takes_minted_certificates() {
     let (_folder, authority) = authority();
     for name in ["www.example.org", "UPPER.example", "127.0.0.1", "[::1]", "a_b.example"] {
-        let config = authority.server_config(&host(name), clock::now()).unwrap();
+        let config = authority.server_config(&host(name), false, clock::now()).unwrap();
         let (client, server) = handshake(config, &trusting(authority.certificate()), name).await;
         assert_eq!(client.unwrap(), "hello", "{name}");
         server.unwrap();
@@ -73,7 +73,7 @@ async fn a_client_that_trusts_the_ca_takes_minted_certificates() {
 async fn a_client_with_other_roots_says_so() {
     let (_folder, ours) = authority();
     let (_other_folder, other) = authority();
-    let config = ours.server_config(&host("www.example.org"), clock::now()).unwrap();
+    let config = ours.server_config(&host("www.example.org"), false, clock::now()).unwrap();
     let (client, server) = handshake(config, &trusting(other.certificate()), "www.example.org").await;
     assert_eq!(HandshakeTrouble::of(&server.unwrap_err()), HandshakeTrouble::ClientRejectsCa);
     assert_eq!(HandshakeTrouble::of(&client.unwrap_err()).as_str(), "origin-not-trusted");
@@ -82,7 +82,7 @@ async fn a_client_with_other_roots_says_so() {
 #[tokio::test]
 async fn a_certificate_for_another_host_is_not_taken() {
     let (_folder, authority) = authority();
-    let config = authority.server_config(&host("www.example.org"), clock::now()).unwrap();
+    let config = authority.server_config(&host("www.example.org"), false, clock::now()).unwrap();
     let (client, _) = handshake(config, &trusting(authority.certificate()), "www.example.com").await;
     let HandshakeTrouble::OriginNotTrusted(why) = HandshakeTrouble::of(&client.unwrap_err()) else {
         panic!("taken");
@@ -223,7 +223,7 @@ async fn curl_trusts_a_bundle_with_the_ca() {
 
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let config = authority.server_config(&host("www.example.org"), clock::now()).unwrap();
+    let config = authority.server_config(&host("www.example.org"), false, clock::now()).unwrap();
     let server = tokio::spawn(async move {
         let (stream, _) = listener.accept().await?;
         let mut stream = TlsAcceptor::from(config).accept(stream).await?;

@@ -211,6 +211,9 @@ impl State {
             return Err(H2Fault::stream(stream, ErrorCode::StreamClosed, "HEADERS behind the end of a stream").into());
         }
         let malformed = |detail| Trouble::Fault(H2Fault::stream(stream, ErrorCode::Protocol, detail));
+        if state.is_tunnel {
+            return Err(malformed("HEADERS in a tunnel"));
+        }
         if !ends_stream {
             return Err(malformed("trailer fields that do not end their stream"));
         }

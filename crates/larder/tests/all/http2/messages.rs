@@ -109,7 +109,7 @@ fn the_strict_parser_judges_requests_of_both_versions() {
         (with("get", &[("content-length", "x")]), "400"),
         (with("get", &[("content-length", "0"), ("content-length", "0")]), "400"),
         (vec![(":method", "GET"), (":scheme", "http"), (":authority", "a..b"), (":path", "/")], "404"),
-        (vec![(":method", "CONNECT"), (":authority", "site.test:443")], "501"),
+        (vec![(":method", "CONNECT"), (":authority", "site.test:443")], "403"),
     ];
     for (fields, status) in cases {
         let mut client = connect(address);

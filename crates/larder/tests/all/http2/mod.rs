@@ -5,6 +5,7 @@ mod client;
 mod floods;
 mod messages;
 mod programs;
+mod tunnels;
 
 use crate::seen::stand;
 use larder::server::Server;

@@ -404,7 +404,7 @@ fn where_hooks_may_fail_a_tunnel_is_opened() {
 }
 
 /// An origin over TLS that tells its certificate's name and what it was asked.
-pub(super) fn tls_origin(folder: &Path, name: &'static str) -> (SocketAddr, CertificateDer<'static>) {
+pub fn tls_origin(folder: &Path, name: &'static str) -> (SocketAddr, CertificateDer<'static>) {
     let root = write_pair(folder, name);
     let files = CertificateFiles { chain: folder.join("chain.pem"), key: folder.join("key.pem") };
     let config = std::sync::Arc::new(Certificates::load(&[files]).unwrap()).config(None, false).unwrap();

@@ -17,7 +17,7 @@ mod git;
 mod hooks;
 mod hooks_answers;
 mod hooks_failing;
-mod hooks_forward;
+pub mod hooks_forward;
 mod hooks_named;
 mod hooks_waiting;
 mod identities;
