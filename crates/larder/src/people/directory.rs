@@ -5,6 +5,7 @@ use crate::config::Ldap;
 use larder_people::ldap::Password;
 use parking_lot::Mutex;
 use rustls::ClientConfig;
+use rustls::client::Resumption;
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
@@ -51,9 +52,12 @@ impl Directory {
         }
     }
 
-    /// The TLS of new connections.
-    pub fn connect_with(&self, tls: Arc<ClientConfig>) {
-        let _ = self.servers.tls.set(tls);
+    /// The TLS of new connections: as towards origins, but that it offers no HTTP, and takes up no session of it.
+    pub fn connect_with(&self, tls: &ClientConfig) {
+        let mut own = tls.clone();
+        own.alpn_protocols.clear();
+        own.resumption = Resumption::in_memory_sessions(self.servers.config.servers.len());
+        let _ = self.servers.tls.set(Arc::new(own));
     }
 
     /// Asks the servers one after the other; the error has all that was wrong.

@@ -169,7 +169,7 @@ impl People {
         old.values().for_each(|login| login.issuer().end());
         if let Some(tls) = self.tls.get() {
             for login in &watched {
-                login.directory().connect_with(Arc::clone(tls));
+                login.directory().connect_with(tls);
                 key_fetcher::begin(login, Arc::clone(tls), Arc::clone(&self.edition))?;
             }
         }

@@ -1,8 +1,9 @@
 //! Logins by LDAP servers of the tests' own, which answer what no honest server does, hang, end in the middle, or are many times too slow.
 
-use super::tests_of_ldap::{ask, login, reload, result};
+use super::tests_of_ldap::{ask, login, login_by, reload, result};
 use super::{LoginRefusal, LoginReply, examine};
 use crate::config::Loaded;
+use crate::tls;
 use larder_people::ber::{self, Elements};
 use parking_lot::Mutex;
 use std::io::{Read, Write};
@@ -339,4 +340,22 @@ fn a_password_file_that_cannot_be_used_is_named_by_check() {
     named("cannot read");
     std::fs::write(&file, "dienst\n").unwrap();
     assert_eq!(examine(&config), Ok(Vec::new()));
+}
+
+#[tokio::test]
+async fn the_handshake_with_a_server_offers_no_http() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let hello = std::thread::spawn(move || {
+        let (mut stream, mut hello) = (listener.accept().unwrap().0, vec![0; 16_384]);
+        let length = stream.read(&mut hello).unwrap();
+        hello.truncate(length);
+        hello
+    });
+    let nobody = tls::Roots { certificates: Vec::new(), troubles: Vec::new() };
+    let at =
+        login_by(&format!("ldap = [\"ldaps://{address}\"]\nldap_user_dn = \"uid={{user}},dc=example\"\n"), &nobody);
+    assert_eq!(ask(&at, "ada", "geheim").await.err(), Some(LoginRefusal::Trouble("login-ldap")));
+    let hello = hello.join().unwrap();
+    assert!(hello.starts_with(&[0x16, 3]) && !hello.windows(8).any(|part| part == b"http/1.1"));
 }
