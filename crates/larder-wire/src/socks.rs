@@ -1,5 +1,5 @@
-//! SOCKS version 5 as a client speaks it (RFC 1928), with a login by user and password (RFC 1929): a server connects to a host and a port in the
-//! client's place, and from then on every byte goes through.
+//! SOCKS version 5 as a client speaks it (RFC 1928), and in [`server`] as a server does, with a login by user and password (RFC 1929): a server
+//! connects to a host and a port in the client's place, and from then on every byte goes through.
 //!
 //! ```text
 //!  client: 5, number of methods, methods          server: 5, method
@@ -9,6 +9,8 @@
 //!
 //! A name goes to the server as it is, which looks it up. Each answer is read to its last byte and no further: what comes behind it is the
 //! far end's.
+
+pub mod server;
 
 use crate::Host;
 use std::fmt;

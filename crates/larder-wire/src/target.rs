@@ -116,10 +116,16 @@ impl Host {
         if !self.0.starts_with('[') {
             return None;
         }
-        Some(match self.ip()?.to_canonical() {
+        self.ip().map(|address| Host::from(address.to_canonical()))
+    }
+}
+
+impl From<std::net::IpAddr> for Host {
+    fn from(address: std::net::IpAddr) -> Host {
+        match address {
             std::net::IpAddr::V4(address) => Host(address.to_string().into()),
             std::net::IpAddr::V6(address) => Host(format!("[{address}]").into()),
-        })
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 // `println!` and its like panic when their stream is closed: `diagnostics` writes to people instead.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
+pub mod activation;
 mod allocator;
 mod base64;
 pub mod bind;
@@ -77,6 +78,7 @@ pub mod settle;
 pub mod shared;
 mod simulation;
 pub mod socket;
+mod socks;
 pub mod store;
 pub mod tally;
 pub mod ticker;
@@ -84,6 +86,7 @@ pub mod tls;
 pub mod tokens;
 pub mod top;
 pub mod trace;
+mod transparent;
 pub mod tunnel;
 pub mod upstream;
 pub mod visitors;

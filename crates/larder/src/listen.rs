@@ -10,12 +10,13 @@ use crate::people::ClientCertificate;
 use crate::permit::{ConnectionPermit, Full};
 use crate::proxy_protocol::{self, Arrival};
 use crate::socket::{Acceptor, Socket};
+use crate::socks;
 use crate::ticker::Wait;
 use crate::tls::HandshakeTrouble;
+use crate::transparent;
 use crate::wire::{Rewound, Wire};
 use bytes::BytesMut;
 use larder_wire::Scheme;
-use std::cell::OnceCell;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -61,27 +62,26 @@ pub fn begin(space: &Rc<Workspace>, listener: &Arc<Listener>, socket: Socket, ad
     if listener.proxy_protocol.contains(address.ip()) {
         return proxy_protocol::begin(space, listener, (socket, address), welcome);
     }
-    welcome(space, listener, Arrival { socket, read: Vec::new(), address, is_by_tls: false, sni: None });
+    if listener.transparent.is_on() {
+        return transparent::begin(space, listener, (socket, address), welcome);
+    }
+    let arrival = Arrival { socket, read: Vec::new(), address, destination: None, is_by_tls: false, sni: None };
+    welcome(space, listener, arrival);
 }
 
 /// Serves the connection of a client that is known, or refuses it.
 fn welcome(space: &Rc<Workspace>, listener: &Arc<Listener>, arrival: Arrival) {
     let env = &space.env;
-    let Arrival { socket, read, address, is_by_tls, sni } = arrival;
+    let Arrival { socket, read, address, destination, is_by_tls, sni } = arrival;
     let (permit, full) = ConnectionPermit::take(&space.connections, env, address.ip());
     let scheme = if listener.tls.is_some() || is_by_tls { Scheme::Https } else { Scheme::Http };
-    let peer = PeerFacts {
-        listener: Arc::clone(listener),
-        address,
-        scheme,
-        inside: None,
-        certificate: None,
-        sni,
-        login: OnceCell::new(),
-    };
+    let peer = PeerFacts { destination, sni, ..PeerFacts::at(listener, address, scheme) };
     if let Some(full) = full {
         env.tally.connections_refused.add(1);
         return refuse(space, permit, full, peer, socket);
+    }
+    if listener.socks {
+        return socks::begin(space, peer, (socket, read), permit);
     }
     let space = Rc::clone(space);
     let Some(config) = listener.tls.clone() else {
@@ -120,10 +120,10 @@ fn certificate_of(wire: &Wire, listener: &Listener) -> Result<Option<Arc<ClientC
     shown.map(|shown| ClientCertificate::of(shown, trust).map(Arc::new)).transpose()
 }
 
-/// Refuses a connection over a limit: with an error page, or on a TLS listener by closing it.
+/// Refuses a connection over a limit: with an error page, or on a listener of TLS or SOCKS by closing it.
 fn refuse(space: &Rc<Workspace>, permit: ConnectionPermit, full: Full, peer: PeerFacts, socket: Socket) {
-    if peer.listener.tls.is_some() {
-        // An error page would need a handshake, which costs more than is to be spent on a refusal.
+    if peer.listener.tls.is_some() || peer.listener.socks {
+        // An error page would need a handshake, which costs more than is to be spent on a refusal; a client of SOCKS can't read one.
         return space.env.finish_unanswered(&peer.listener, peer.address, full.as_str());
     }
     let page = full.page();

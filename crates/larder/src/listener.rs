@@ -1,7 +1,7 @@
 //! A listener as its connections and their requests see it: its settings, and the listener that replaced it after a reload.
 
 use crate::clock;
-use crate::config::{Forwarding, Listen, MirrorRule, MirrorSetting, Mirroring, Networks, SiteOrigin};
+use crate::config::{Forwarding, Listen, MirrorRule, MirrorSetting, Mirroring, Networks, SiteOrigin, Transparent};
 use crate::reach::Asker;
 use crate::record::{Network, Run, Way};
 use crate::tls::clients::ClientTrust;
@@ -37,6 +37,10 @@ pub struct Listener {
     pub mirroring: MirrorRule,
     /// Networks of balancers whose connections begin with a header of the PROXY protocol.
     pub proxy_protocol: Networks,
+    /// How the kernel brings connections here that clients have opened to other servers.
+    pub transparent: Transparent,
+    /// Whether clients speak SOCKS.
+    pub socks: bool,
     /// Which clients can connect to the listener.
     pub asker: Asker,
     /// The origin of all requests on this listener, where it serves one site.
@@ -65,6 +69,8 @@ impl Listener {
             forwarding: listen.forwarding(),
             mirroring: listen.mirroring(),
             proxy_protocol: listen.proxy_protocol.clone(),
+            transparent: listen.transparent,
+            socks: listen.socks,
             asker: Asker::at(listen),
             origin: listen.origin.clone(),
             ..Listener::default()

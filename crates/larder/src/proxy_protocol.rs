@@ -25,6 +25,8 @@ pub struct Arrival {
     pub read: Vec<u8>,
     /// The client.
     pub address: SocketAddr,
+    /// The address that the client has connected to, where the kernel brought the connection here instead.
+    pub destination: Option<SocketAddr>,
     /// Whether a balancer has ended the client's TLS.
     pub is_by_tls: bool,
     /// The name for which that TLS asked.
@@ -32,7 +34,7 @@ pub struct Arrival {
 }
 
 /// Serves the connection of a client, or refuses it.
-type Welcome = fn(&Rc<Workspace>, &Arc<Listener>, Arrival);
+pub type Welcome = fn(&Rc<Workspace>, &Arc<Listener>, Arrival);
 
 /// Reads the header of a connection that a balancer has opened, and has it welcomed as its client's.
 pub fn begin(
@@ -129,7 +131,8 @@ impl Incoming {
                 // Without addresses it is the balancer's own connection, as that of a health check.
                 let address = header.addresses.map_or(balancer, |addresses| addresses.source);
                 let sni = header.authority.map(Box::new);
-                welcome(space, listener, Arrival { socket, read, address, is_by_tls: header.is_by_tls, sni });
+                let is_by_tls = header.is_by_tls;
+                welcome(space, listener, Arrival { socket, read, address, destination: None, is_by_tls, sni });
             }
             Err(fault) => self.refuse(space, listener, &fault.to_string()),
         }

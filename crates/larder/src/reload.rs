@@ -15,6 +15,7 @@ use crate::run::control::Reloaded;
 use crate::shared::{OpenListener, Shared, StartError, ValueSources, listener};
 use crate::tls::served::CertificateStamp;
 use std::collections::HashSet;
+use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -238,6 +239,11 @@ fn new_listeners(wanted: &Config, listeners: &[OpenListener]) -> Result<Vec<NewL
         let number =
             (0..listeners.len()).find(|&number| !taken[number] && listeners[number].configured == listen.address);
         let (bound, change) = match number {
+            Some(number) if listeners[number].listener.transparent != listen.transparent => {
+                let error =
+                    io::Error::other("`transparent` has changed, which its sockets can't follow: restart Larder");
+                return Err(StartError::Listen(listen.address, error));
+            }
             Some(number) => {
                 taken[number] = true;
                 (listeners[number].bound, ListenerChange::Replaces(number))
@@ -258,7 +264,11 @@ fn new_listeners(wanted: &Config, listeners: &[OpenListener]) -> Result<Vec<NewL
 }
 
 fn bind(listen: &Listen, workers: usize) -> Result<Vec<TcpListener>, StartError> {
-    bind::bind_for(listen.address, workers).map_err(|error| StartError::Listen(listen.address, error))
+    if listen.activation.is_some() {
+        let error = io::Error::other("a socket for `activation` is passed at the start alone: restart Larder");
+        return Err(StartError::Listen(listen.address, error));
+    }
+    bind::bind_listener(listen, workers).map_err(|error| StartError::Listen(listen.address, error))
 }
 
 fn in_one_line(error: &dyn std::error::Error) -> String {

@@ -1,8 +1,9 @@
 //! A server: creates its parts and starts its threads. Two servers can live in one process.
 
+use crate::activation::PassedSockets;
 use crate::bind;
 use crate::cache_settings::{cache_settings, run_policy, site_policy};
-use crate::config::{Config, LogTo, ResolverKind};
+use crate::config::{Config, Listen, LogTo, ResolverKind};
 use crate::control::{self, Admin};
 use crate::disk;
 use crate::env::{Common, Policies};
@@ -47,11 +48,13 @@ pub struct Plan {
     pub sources: ValueSources,
     /// Reads them again; without it there is no reload.
     pub reread: Option<Reread>,
+    /// Listening sockets that the program was started with.
+    pub passed: PassedSockets,
 }
 
 impl From<Config> for Plan {
     fn from(config: Config) -> Plan {
-        Plan { config, sources: ValueSources::new(), reread: None }
+        Plan { config, sources: ValueSources::new(), reread: None, passed: PassedSockets::default() }
     }
 }
 
@@ -67,11 +70,7 @@ impl Server {
         let listeners = config.listens.iter().map(listener).collect::<Result<Vec<_>, _>>()?;
         // The log is opened before clients can come, for that may take a moment. Its thread ends with the last sender.
         let (log, _writer) = open_log(config)?;
-        let mut sockets = Vec::new();
-        for listen in &config.listens {
-            let bound = bind::bind_for(listen.address, config.workers);
-            sockets.push(bound.map_err(|error| StartError::Listen(listen.address, error))?);
-        }
+        let sockets = listening_sockets(config, std::mem::take(&mut plan.passed))?;
         let addresses: Vec<SocketAddr> = sockets.iter().filter_map(|each| each.first()?.local_addr().ok()).collect();
         let admin_socket = config.admin.map(bind_admin).transpose()?;
         let admin = admin_socket.as_ref().and_then(|socket| socket.local_addr().ok());
@@ -86,7 +85,7 @@ impl Server {
             ..upstream_settings(config, Arc::clone(&client_tls))
         };
         let nursery = Nursery::new(Arc::clone(&mounts), folder.path().to_owned());
-        let Plan { config, sources, reread } = plan;
+        let Plan { config, sources, reread, .. } = plan;
         let mut common = common(config, disk, log);
         common.parent_healths = Arc::clone(&upstream.memory.parents);
         common.traces =
@@ -241,6 +240,24 @@ fn open_disk(config: &Config) -> Result<Option<Arc<Store>>, StartError> {
         }
         opened => opened.map_err(StartError::Disk),
     }
+}
+
+/// The sockets of each listener: new ones, or one that the program was started with.
+fn listening_sockets(config: &Config, mut passed: PassedSockets) -> Result<Vec<Vec<TcpListener>>, StartError> {
+    let open = |listen: &Listen| {
+        let sockets = match &listen.activation {
+            Some(name) => passed.for_listener(name, config.workers),
+            None => bind::bind_listener(listen, config.workers),
+        };
+        sockets.map_err(|error| StartError::Listen(listen.address, error))
+    };
+    let sockets = config.listens.iter().map(open).collect();
+    for name in passed.names() {
+        tracing::warn!(
+            "no listener has `activation = {name:?}`: connections to that socket, which was passed, get no answer"
+        );
+    }
+    sockets
 }
 
 fn bind_admin(address: SocketAddr) -> Result<TcpListener, StartError> {

@@ -174,6 +174,29 @@ impl Socket {
         }
     }
 
+    /// The address that the client has connected to, before a rule REDIRECT or DNAT changed it (`SO_ORIGINAL_DST`).
+    ///
+    /// # Errors
+    ///
+    /// The kernel's error, as for a connection that no such rule can have changed.
+    pub fn original_destination(&self, is_ipv4: bool) -> io::Result<SocketAddr> {
+        let socket = self.descriptor()?;
+        let socket = SockRef::from(&socket);
+        let to = if is_ipv4 { socket.original_dst_v4() } else { socket.original_dst_v6() }?;
+        to.as_socket().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+    }
+
+    /// The address of this end; behind a rule TPROXY the one that the client has connected to.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's error.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        let socket = self.descriptor()?;
+        let address = SockRef::from(&socket).local_addr()?;
+        address.as_socket().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+    }
+
     /// The state of the other side, whether the bytes it sent before were read or not.
     pub fn other_side(&self) -> OtherSide {
         #[cfg(test)]

@@ -65,6 +65,8 @@ counters! {
     connections_refused: "Client connections refused because there were too many.",
     handshakes_failed: "TLS handshakes with clients that failed.",
     proxy_headers_refused: "Connections of balancers that were closed for want of a proper header of the PROXY protocol.",
+    transparent_refused: "Connections to a transparent listener that were closed: without another destination, or with no request and no ClientHello.",
+    socks_refused: "Connections to a listener of SOCKS that were closed because they broke its protocol, or wanted more of it than is offered.",
     http2_connections: "Client connections that spoke HTTP/2.",
     http2_streams_refused: "Requests of HTTP/2 refused because their connection had too many streams.",
     http2_rapid_resets: "Connections of HTTP/2 ended because the client reset too many streams.",

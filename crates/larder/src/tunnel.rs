@@ -54,7 +54,7 @@ impl Opening<'_> {
         (tunnel, mut record): (&Intercepted, RecordGuard),
     ) -> Option<(Wire, PeerFacts)> {
         let http2 = peer.listener.in_force().http2;
-        let hello = match self.look(&mut stream, &mut first).await {
+        let hello = match first_bytes(self.env, self.heads, &mut stream, &mut first).await {
             FirstBytes::Tls(hello) if hello.speaks_http_1_1() => hello,
             FirstBytes::Tls(_) | FirstBytes::Other => {
                 self.pass_unopened(peer, (stream, first), (host, port), (tunnel, record)).await;
@@ -99,25 +99,6 @@ impl Opening<'_> {
         }
     }
 
-    async fn look(&self, stream: &mut Wire, first: &mut BytesMut) -> FirstBytes {
-        let timer = self.env.ticker.timer();
-        // These bytes count as those of a head do.
-        let mut held = HeadUnderWay::default();
-        loop {
-            match hello::peek(first) {
-                Peek::Hello(hello) => return FirstBytes::Tls(hello),
-                Peek::NotTls => return FirstBytes::Other,
-                Peek::NeedMore if first.len() > HELLO_BYTES_MAX => return FirstBytes::Other,
-                Peek::NeedMore if held.holds(self.heads, first.capacity()).is_err() => return FirstBytes::Other,
-                Peek::NeedMore => {}
-            }
-            match timer.limit(FIRST_BYTES_WAIT, Wait::Busy, stream.read_buf(first)).await {
-                Ok(Ok(1..)) => {}
-                _ => return FirstBytes::Other,
-            }
-        }
-    }
-
     /// Connects to the origin and copies bytes. The client has its 200 already, so where the origin can't be reached the
     /// connection is reset: an orderly close could be taken for the origin's.
     async fn pass_unopened(
@@ -133,7 +114,8 @@ impl Opening<'_> {
         }
         let reach = self.env.reach(Some(peer.listener.asker)).by_rule(tunnel.reach.clone());
         let way = Cell::new(None);
-        let opened = self.env.upstreams.tunnel(&host, port, &reach, &|note| way.set(Some(note))).await;
+        let (to, to_port) = peer.tunnel_end(&host, port);
+        let opened = self.env.upstreams.tunnel(&to, to_port, &reach, &|note| way.set(Some(note))).await;
         way.take().into_iter().for_each(|note| record.note_way(note));
         match opened {
             Ok(origin) => {
@@ -162,9 +144,36 @@ fn peer_inside(outside: &PeerFacts, inside: (Host, u16), tunnel: &Intercepted, w
 }
 
 /// The first bytes of a client in a tunnel.
-enum FirstBytes {
+pub enum FirstBytes {
+    /// A whole ClientHello.
     Tls(hello::Hello),
+    /// Something else, or nothing for a while, or more than a ClientHello may have.
     Other,
+}
+
+/// Reads the client's first bytes behind those that are here, until they are a whole ClientHello or can't be one.
+pub async fn first_bytes(
+    env: &Env,
+    heads: &Rc<HeadsUnderWay>,
+    stream: &mut (impl AsyncRead + Unpin),
+    first: &mut BytesMut,
+) -> FirstBytes {
+    let timer = env.ticker.timer();
+    // These bytes count as those of a head do.
+    let mut held = HeadUnderWay::default();
+    loop {
+        match hello::peek(first) {
+            Peek::Hello(hello) => return FirstBytes::Tls(hello),
+            Peek::NotTls => return FirstBytes::Other,
+            Peek::NeedMore if first.len() > HELLO_BYTES_MAX => return FirstBytes::Other,
+            Peek::NeedMore if held.holds(heads, first.capacity()).is_err() => return FirstBytes::Other,
+            Peek::NeedMore => {}
+        }
+        match timer.limit(FIRST_BYTES_WAIT, Wait::Busy, stream.read_buf(first)).await {
+            Ok(Ok(1..)) => {}
+            _ => return FirstBytes::Other,
+        }
+    }
 }
 
 /// Copies bytes both ways until both sides are done, or neither has sent any for `timeouts.tunnel_idle`.

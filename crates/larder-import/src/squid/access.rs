@@ -18,6 +18,8 @@ pub struct Lines {
     cache: Vec<FirstMatch>,
     icp: Vec<FirstMatch>,
     pub(super) bump: Vec<FirstMatch>,
+    /// Lines of `proxy_protocol_access`.
+    proxy_protocol: Vec<FirstMatch>,
     /// Lines of `ssl_bump` that end tunnels, and those before them that do not.
     pub(super) ended: Vec<FirstMatch>,
     /// By the name of an ACL: the page or URL of a refusal.
@@ -33,6 +35,8 @@ struct Ruling {
     notes: Vec<NoteId>,
     remarks: Vec<String>,
 }
+
+const NO_BALANCERS: &str = "name the balancers in proxy_protocol of this listener: until then their connections are refused as malformed (docs/proxy-protocol.md)";
 
 const ANYBODY: [&str; 2] = ["0.0.0.0/0", "::/0"];
 
@@ -68,6 +72,7 @@ impl Reader<'_> {
             "follow_x_forwarded_for" => &mut self.access.follow,
             "cache" | "no_cache" | "store_miss" => &mut self.access.cache,
             "icp_access" | "htcp_access" => &mut self.access.icp,
+            "proxy_protocol_access" => &mut self.access.proxy_protocol,
             _ => return false,
         };
         self.draft.guards(id);
@@ -85,6 +90,7 @@ impl Reader<'_> {
         self.cache_lines();
         self.follow_lines();
         self.icp_lines();
+        self.proxy_protocol_lines();
         let mut rulings = self.ended_tunnels();
         rulings.extend(self.reply_lines());
         let has_auth = self.login_mode();
@@ -598,6 +604,36 @@ impl Reader<'_> {
                     "neighbours are networks (neighbours.from); none is answered",
                 );
             }),
+        }
+    }
+}
+
+impl Reader<'_> {
+    /// Names the balancers at the listeners whose connections begin with a header.
+    fn proxy_protocol_lines(&mut self) {
+        let lines = self.access.proxy_protocol.clone();
+        let (ports, (bound, _, notes)) = (self.traffic.with_proxy_header(), self.decided(&lines, true));
+        let networks = match &bound.must {
+            Cond::True => Some(ANYBODY.map(str::to_owned).to_vec()),
+            cond => networks_of(cond).filter(|networks| !networks.is_empty() && is_client_alone(cond)),
+        };
+        let (fate, text) = match &networks {
+            _ if ports.is_empty() => (Fate::NotNeeded, "no port has require-proxy-header"),
+            Some(_) => (Fate::Translated, ""),
+            None => (
+                Fate::Missing,
+                "balancers are networks (listen.proxy_protocol): until they are named, their connections are refused as malformed",
+            ),
+        };
+        lines.iter().map(|line| line.note).for_each(|note| self.draft.fate(note, fate, text));
+        let Some(networks) = networks else {
+            return ports.into_iter().for_each(|port| self.draft.fate(port, Fate::Missing, NO_BALANCERS));
+        };
+        for item in self.draft.items_mut("listen") {
+            if item.notes.iter().any(|note| ports.contains(note)) {
+                item.table.set("proxy_protocol", networks.clone());
+                item.notes.extend(&notes);
+            }
         }
     }
 }

@@ -66,7 +66,10 @@ const NOT_NEEDED: &[(&str, &str)] = &[
     ("chroot", "the service manager can confine it"),
     ("chunked_request_body_max_size", "chunked bodies pass"),
     ("client_db", "clients are counted in bounded memory"),
-    ("client_dst_passthru", "connections that a firewall leads here are not taken"),
+    (
+        "client_dst_passthru",
+        "a request at a transparent listener whose host leads elsewhere goes to the address that was connected to, others go by name",
+    ),
     ("client_netmask", "the log has whole addresses"),
     ("client_persistent_connections", "connections are kept in any case"),
     ("client_request_buffer_max_size", "bodies pass in bounded memory"),
@@ -122,7 +125,10 @@ const NOT_NEEDED: &[(&str, &str)] = &[
     ("high_page_fault_warning", "there are metrics"),
     ("high_response_time_warning", "there are metrics"),
     ("hopeless_kid_revival_delay", "the service manager starts it again"),
-    ("host_verify_strict", "a request is judged by its URL"),
+    (
+        "host_verify_strict",
+        "at a transparent listener a request whose host leads elsewhere is passed on and not stored",
+    ),
     ("hostname_aliases", "Larder's name in Via is made by itself"),
     ("http_accel_surrogate_remote", "Surrogate-Key is read"),
     ("http_upgrade_request_protocols", "upgrades pass"),
@@ -296,7 +302,6 @@ const MISSING: &[(&str, &str)] = &[
     ("minimum_object_size", "small answers are stored too"),
     ("miss_access", "whoever may use the proxy may have what is not stored"),
     ("negative_ttl", "errors are stored as their origin says; a hook does more (recipe negative_caching)"),
-    ("proxy_protocol_access", "the networks of balancers belong into listen.proxy_protocol (docs/proxy-protocol.md)"),
     ("qos_flows", "packets are not marked"),
     ("reply_body_max_size", "answers of any length pass; object_bytes_max says what is stored"),
     (

@@ -30,6 +30,8 @@ pub struct Traffic {
 #[derive(Clone, Debug, Default)]
 struct Listener {
     is_reverse: bool,
+    /// Its connections begin with a header of the PROXY protocol.
+    has_proxy_header: bool,
     note: NoteId,
 }
 
@@ -69,6 +71,11 @@ impl Traffic {
     /// Whether nobody may use it as a forward proxy.
     pub fn is_reverse_alone(&self) -> bool {
         self.listeners.iter().all(|listener| listener.is_reverse) && !self.listeners.is_empty()
+    }
+
+    /// The lines of ports whose connections begin with a header of the PROXY protocol.
+    pub(super) fn with_proxy_header(&self) -> Vec<NoteId> {
+        self.listeners.iter().filter(|listener| listener.has_proxy_header).map(|listener| listener.note).collect()
     }
 
     /// Whether neighbours may ask it.
@@ -163,22 +170,26 @@ impl Reader<'_> {
         let Some((address, remark)) = address(line.word(1)) else {
             return self.draft.fate(id, Fate::Missing, "it is no address and no port");
         };
-        if is_tls && has(&["intercept", "transparent", "tproxy"]) {
-            let text = "connections that a firewall leads here are not taken: clients need the proxy's address, and [[listen]] intercept = true opens their tunnels";
-            return self.draft.fate(id, Fate::Missing, text);
-        }
+        let transparent = match has(&["tproxy"]) {
+            true => Some("tproxy"),
+            false => has(&["intercept", "transparent"]).then_some("redirect"),
+        };
         let is_reverse = has(&["accel", "vhost", "vport"]) || value(&["defaultsite", "vport"]).is_some();
         let certificate = value(&["cert", "tls-cert"]);
         let mut listen = Table::default().with("address", address.to_string()).with("mirror", "none");
-        if let (true, Some(chain)) = (is_tls, &certificate) {
+        // A transparent listener opens TLS by certificates of the local CA.
+        if let (true, Some(chain), None) = (is_tls, &certificate, transparent) {
             let key = value(&["key", "tls-key"]).unwrap_or_else(|| chain.clone());
             listen
                 .set("tls", Value::List(vec![Table::default().with("chain", chain.as_str()).with("key", key).into()]));
-        } else if is_tls {
+        } else if is_tls && transparent.is_none() {
             return self.draft.fate(id, Fate::Missing, "it names no certificate");
         }
         let bumps = has(&["ssl-bump", "sslBump"]) && !is_reverse;
         listen.set("forward", !is_reverse);
+        if let Some(way) = transparent {
+            listen.set("transparent", way);
+        }
         if bumps {
             listen.set("intercept", true);
             self.traffic.bumps = true;
@@ -187,15 +198,11 @@ impl Reader<'_> {
             return self.draft.fate(id, Fate::Different, "there is a listener at this address already");
         }
         self.draft.push("listen", listen, &[id]);
-        let listener = Listener { is_reverse, note: id };
+        let listener = Listener { is_reverse, has_proxy_header: has(&["require-proxy-header"]), note: id };
         self.traffic.listeners.push(listener);
-        if has(&["require-proxy-header"]) {
-            let text = "name the balancers in proxy_protocol of this listener: until then their connections are refused as malformed (docs/proxy-protocol.md)";
-            self.draft.fate(id, Fate::Missing, text);
-        }
-        if has(&["intercept", "transparent", "tproxy"]) {
-            let text = "connections that a firewall leads here are not taken: clients need the proxy's address";
-            self.draft.fate(id, Fate::Missing, text);
+        if transparent.is_some() {
+            let text = "rules of the firewall stay as they are; HTTP and TLS are told apart, so one listener can take both (docs/transparent.md)";
+            self.draft.fate(id, Fate::Different, text);
         } else if bumps {
             self.draft.fate(
                 id,

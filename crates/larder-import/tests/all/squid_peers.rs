@@ -156,3 +156,48 @@ fn lines_with_acls_become_rules_about_parents() {
         assert_eq!(fate(&imported, directive), Fate::Translated, "{directive}\n{toml}");
     }
 }
+
+/// The lines of a port and of `proxy_protocol_access`, and what becomes of them.
+#[test]
+fn balancers_are_named_where_their_connections_begin_with_a_header() {
+    let port = "http_port 8080 require-proxy-header\nacl balancers src 10.0.0.0/28\nacl posts method POST\n";
+    for (access, networks, fates) in [
+        ("proxy_protocol_access allow balancers", Some("[\"10.0.0.0/28\"]"), [Fate::Translated; 2]),
+        (
+            "proxy_protocol_access allow balancers\nproxy_protocol_access deny all",
+            Some("[\"10.0.0.0/28\"]"),
+            [Fate::Translated; 2],
+        ),
+        ("proxy_protocol_access allow all", Some("[\"0.0.0.0/0\", \"::/0\"]"), [Fate::Translated; 2]),
+        ("proxy_protocol_access allow posts", None, [Fate::Missing; 2]),
+        ("proxy_protocol_access deny all", None, [Fate::Missing; 2]),
+    ] {
+        let imported = imported(&format!("{port}{access}\n"));
+        let toml: toml::Table = imported.toml.parse().unwrap();
+        let listens = toml["listen"].as_array().unwrap();
+        let named: Vec<String> =
+            listens.iter().filter_map(|listen| Some(listen.get("proxy_protocol")?.to_string())).collect();
+        assert_eq!(named.first().map(String::as_str), networks, "{access}\n{}", imported.toml);
+        let found = [fate(&imported, "http_port 8080"), fate(&imported, "proxy_protocol_access")];
+        assert_eq!(found, fates, "{access}");
+    }
+    let imported = imported("acl balancers src 10.0.0.0/28\nproxy_protocol_access allow balancers\n");
+    assert_eq!(fate(&imported, "proxy_protocol_access"), Fate::NotNeeded);
+}
+
+#[test]
+fn ports_of_a_firewall_become_transparent_listeners() {
+    let imported =
+        imported("http_port 3129 intercept\nhttps_port 3130 tproxy ssl-bump cert=/etc/ca.pem\nssl_bump bump all\n");
+    let toml: toml::Table = imported.toml.parse().unwrap();
+    let listens: Vec<String> = toml["listen"].as_array().unwrap().iter().map(|listen| listen.to_string()).collect();
+    let of =
+        |port: &str| listens.iter().find(|listen| listen.contains(port)).unwrap_or_else(|| panic!("{}", imported.toml));
+    assert!(of(":3129").contains("transparent = \"redirect\""), "{}", imported.toml);
+    let both = of(":3130");
+    assert!(
+        both.contains("transparent = \"tproxy\"") && both.contains("intercept = true") && !both.contains("tls"),
+        "{both}"
+    );
+    assert_eq!(fate(&imported, "http_port 3129"), Fate::Different);
+}

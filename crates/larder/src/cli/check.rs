@@ -6,7 +6,8 @@ use crate::config::application::Interface;
 use crate::config::places::Here;
 use crate::config::rule::RuleSettings;
 use crate::config::{
-    CertificateFiles, Config, Listen, Loaded, LogTo, Login, LoginScheme, Mount, Python, Report, ValueSource,
+    CertificateFiles, Config, Listen, Loaded, LogTo, Login, LoginScheme, Mount, Python, Report, Transparent,
+    ValueSource,
 };
 use crate::diagnostics;
 use crate::explain::{self, Asking, Harmless};
@@ -108,7 +109,7 @@ fn verify(flags: &Flags) -> u8 {
         false => "",
     };
     let own_programs = own_programs(config).unwrap_or_default();
-    let claims = claims_for_all(config);
+    let claims = transparent_notes(config) + &claims_for_all(config);
     let ends = certificates_that_end(config);
     let stored_for_all: String =
         config.rules.iter().filter(|rule| rule.does.even_if_private).map(stored_for_all).collect();
@@ -173,6 +174,25 @@ fn claims_for_all(config: &Config) -> String {
         )
     };
     config.listens.iter().filter(is_open).map(note).collect()
+}
+
+/// The notes on transparent listeners that are not what they look like.
+fn transparent_notes(config: &Config) -> String {
+    let mut notes = String::new();
+    for listen in config.listens.iter().filter(|listen| listen.transparent.is_on()) {
+        let at = format!("{} ({})", listen.address, listen.place);
+        if !config.access.login.is_empty() {
+            notes += &format!(
+                "note: clients at the transparent listener {at} can't be asked for a login, and access.login refuses them: leave it out, or log in by rules for other clients\n"
+            );
+        }
+        if listen.transparent == Transparent::Redirect && listen.address.ip().is_loopback() {
+            notes += &format!(
+                "note: REDIRECT leads connections of other machines to an address of their interface, and none to {at}: bind it to [::]\n"
+            );
+        }
+    }
+    notes
 }
 
 /// The faults in the files of lists, and notes on those that are right.

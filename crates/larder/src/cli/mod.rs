@@ -9,6 +9,7 @@ mod demo;
 mod explaining;
 mod fetch_later;
 mod import;
+mod intercept;
 mod list;
 mod new;
 mod origin;
@@ -26,6 +27,7 @@ mod testing;
 mod tools;
 mod top;
 
+use crate::activation::PassedSockets;
 use crate::allocator;
 use crate::clock;
 use crate::config::places::{self, Here};
@@ -90,6 +92,7 @@ pub fn main() -> ExitCode {
         Some(Command::Completions { shell }) => papers::completions(shell),
         Some(Command::Man { folder }) => papers::manual(&folder),
         Some(Command::Ca(flags)) => ca(&flags),
+        Some(Command::Intercept(flags)) => intercept::intercept(&flags),
     };
     diagnostics::finish();
     ExitCode::from(status)
@@ -184,6 +187,8 @@ enum Command {
     },
     /// Show the local CA that interception uses; clients must trust it
     Ca(CaFlags),
+    /// Print the rules of the kernel that bring connections of clients to the transparent listeners
+    Intercept(intercept::InterceptFlags),
 }
 
 #[derive(Args, Clone, Default)]
@@ -335,7 +340,14 @@ fn serve(flags: &Flags) -> u8 {
     };
     let reread = rereading(flags, &loaded);
     let Loaded { config, sources, file } = prepared(loaded, Notes::Told);
-    let plan = Plan { config, sources, reread: Some(reread) };
+    let passed = match PassedSockets::take() {
+        Ok(passed) => passed,
+        Err(error) => {
+            diagnostics::say(format_args!("error: {error}"));
+            return TROUBLE;
+        }
+    };
+    let plan = Plan { config, sources, reread: Some(reread), passed };
     allocator::fit(plan.config.memory_bytes);
     status(&serve::until_signal(plan, file.as_deref()).map(|()| 0).map_err(|error| explain(&*error)))
 }

@@ -1,8 +1,8 @@
-//! Listeners: the addresses on which clients are served, and the certificates that TLS asks clients for.
+//! Listeners: the addresses on which clients are served, how connections come there, and the certificates that TLS asks clients for.
 
 use super::application::ORIGIN_FORM;
 use super::setting::{Field, Setting, word};
-use super::{CertificateFiles, MirrorRule, MirrorSetting, Networks, SiteOrigin, Sites, SourceLine, url};
+use super::{CertificateFiles, MirrorRule, MirrorSetting, Mirroring, Networks, SiteOrigin, Sites, SourceLine, url};
 use larder_rules::network;
 use larder_wire::Host;
 use std::net::SocketAddr;
@@ -32,6 +32,12 @@ pub struct Listen {
     pub mirror_hosts: Vec<Host>,
     /// Networks of balancers whose connections begin with a header of the PROXY protocol.
     pub proxy_protocol: Networks,
+    /// How the kernel brings connections here that clients have opened to other servers.
+    pub transparent: Transparent,
+    /// Whether clients speak SOCKS here.
+    pub socks: bool,
+    /// The name of a listening socket that the program was started with, which takes the place of one of its own.
+    pub activation: Option<String>,
     /// Where it stands.
     pub place: SourceLine,
 }
@@ -50,6 +56,9 @@ impl Listen {
             mirror: MirrorSetting::default(),
             mirror_hosts: Vec::new(),
             proxy_protocol: Networks::default(),
+            transparent: Transparent::Off,
+            socks: false,
+            activation: None,
             place: SourceLine::default(),
         }
     }
@@ -60,7 +69,7 @@ impl Listen {
             _ if self.origin.is_some() => Forwarding::Off,
             Some(true) => Forwarding::On,
             Some(false) => Forwarding::Off,
-            None if self.intercept => Forwarding::On,
+            None if self.intercept || self.socks || self.transparent.is_on() => Forwarding::On,
             None => Forwarding::WithoutSites,
         }
     }
@@ -68,16 +77,22 @@ impl Listen {
     /// How it decides about URLs in the path.
     pub fn mirroring(&self) -> MirrorRule {
         MirrorRule {
-            setting: self.mirror,
+            // A path at a transparent listener is meant for the server that the client has connected to, and SOCKS knows of no paths.
+            setting: if self.socks || self.transparent.is_on() {
+                MirrorSetting::Always(Mirroring::None)
+            } else {
+                self.mirror
+            },
             is_plain_proxy: self.is_of_this_machine() && self.forwarding() != Forwarding::Off,
             has_origin: self.origin.is_some(),
             names: self.mirror_hosts.clone().into(),
         }
     }
 
-    /// Whether only programs of this machine can connect to it. A balancer of this machine passes on the connections of others.
+    /// Whether only programs of this machine can connect to it. A balancer of this machine passes on the connections of others, and so does
+    /// the kernel to a transparent listener, whatever address that is bound to.
     pub fn is_of_this_machine(&self) -> bool {
-        self.address.ip().to_canonical().is_loopback() && self.proxy_protocol.is_empty()
+        self.address.ip().to_canonical().is_loopback() && self.proxy_protocol.is_empty() && !self.transparent.is_on()
     }
 }
 
@@ -103,6 +118,36 @@ impl Forwarding {
             Forwarding::Off => false,
             Forwarding::WithoutSites => sites.is_empty(),
         }
+    }
+}
+
+/// How connections come to a transparent listener, which clients have opened to other servers (docs/transparent.md).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transparent {
+    /// It is an ordinary listener.
+    #[default]
+    Off,
+    /// By a rule REDIRECT, which changes the destination; the kernel knows the first one (`SO_ORIGINAL_DST`).
+    Redirect,
+    /// By a rule TPROXY, which leaves the destination as it is (`IP_TRANSPARENT`).
+    Tproxy,
+}
+
+impl Transparent {
+    const ALL: [Transparent; 3] = [Transparent::Off, Transparent::Redirect, Transparent::Tproxy];
+
+    /// The word in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Transparent::Off => "off",
+            Transparent::Redirect => "redirect",
+            Transparent::Tproxy => "tproxy",
+        }
+    }
+
+    /// Whether the listener is transparent.
+    pub fn is_on(self) -> bool {
+        self != Transparent::Off
     }
 }
 
@@ -253,6 +298,33 @@ pub static LISTEN: &[Setting<Listen>] = &[
         },
     )
     .about("Networks of load balancers whose connections begin with a header of the PROXY protocol, version 1 or 2, that names the client ([proxy-protocol.md](proxy-protocol.md)). Such a connection without a proper header is closed; those from elsewhere come without one."),
+    OfListen::new(
+        "listen.transparent",
+        Field::Text {
+            form: "off, redirect or tproxy",
+            read: |l| l.transparent.as_str().to_owned(),
+            write: |l, text| {
+                let choice = word(&Transparent::ALL, Transparent::as_str, text);
+                choice.map(|choice| l.transparent = choice).is_some()
+            },
+        },
+    )
+    .about("Serves connections that clients have opened to other servers, and that rules of the kernel bring here: `redirect` (the destination before REDIRECT counts) or `tproxy` (Linux, needs `CAP_NET_ADMIN`). HTTP and TLS are told apart by their first byte; `intercept` says whether TLS is opened. `larder intercept --print` shows such rules ([transparent.md](transparent.md)). A change needs a restart."),
+    OfListen::new(
+        "listen.activation",
+        Field::Text {
+            form: "a name",
+            read: |l| l.activation.clone().unwrap_or_else(|| "none".to_owned()),
+            write: |l, text| {
+                l.activation = Some(text.to_owned()).filter(|text| !text.is_empty() && text != "none");
+                !text.is_empty()
+            },
+        },
+    )
+    .about("The name of a listening socket of TCP that systemd passes at the start (`FileDescriptorName=`, [activation.md](activation.md)): it is used, and `address` says only which listener is meant in logs and explanations. A change needs a restart."),
+    OfListen::new("listen.socks", Field::Flag(|l| &mut l.socks)).about(
+        "Whether clients speak SOCKS 5 here, and nothing else ([socks.md](socks.md)): each connection is judged as a CONNECT, and `intercept` opens its TLS. A login by password is one of `access.login`.",
+    ),
     OfListen::new(
         "listen.client_certificates",
         Field::Text {

@@ -22,7 +22,7 @@ use super::table::{LISTEN, LISTEN_TLS, MIRROR, PYTHON, SETTINGS, SITE, SITE_ROUT
 use super::url::SiteOrigin;
 use super::{
     CertificateFiles, Config, HostHeader, Listen, Mirror, MirrorSetting, Mirroring, Mount, Python, Site, SiteRoute,
-    Sites, SourceLine, StoreRule, mirrors, url,
+    Sites, SourceLine, StoreRule, Transparent, mirrors, url,
 };
 use crate::lines;
 use larder_wire::{Host, Scheme, Url};
@@ -295,10 +295,43 @@ impl Parser {
             self.problem(span.clone(), message, Some("give the mirror a listener of its own".to_owned()));
         }
         self.check_client_certificates(span, listen);
+        self.check_transparent(span, listen);
+        self.check_socks_listener(span, listen);
         if listen.forward == Some(false) && listen.intercept {
             let message = "a listener that is no forward proxy has no tunnels to intercept".to_owned();
             self.problem(span.clone(), message, Some("leave out `intercept` or `forward`".to_owned()));
         }
+    }
+
+    /// A transparent listener stands in the place of other servers, so all that makes it a server of its own is refused.
+    fn check_transparent(&mut self, span: &Range<usize>, listen: &Listen) {
+        let wrong = match listen.transparent {
+            Transparent::Off => return,
+            _ if listen.origin.is_some() => "origin",
+            _ if !listen.tls.is_empty() => "tls",
+            _ if listen.forward == Some(false) => "forward",
+            _ if !listen.proxy_protocol.is_empty() => "proxy_protocol",
+            _ if matches!(listen.mirror, MirrorSetting::Always(Mirroring::All | Mirroring::Named)) => "mirror",
+            _ => return,
+        };
+        let message =
+            format!("a transparent listener serves connections that were opened to other servers: it has no `{wrong}`");
+        self.problem(span.clone(), message, Some(format!("leave out `{wrong}`, or give it a listener of its own")));
+    }
+
+    /// No request of HTTP comes to a listener of SOCKS itself.
+    fn check_socks_listener(&mut self, span: &Range<usize>, listen: &Listen) {
+        let wrong = match listen.socks {
+            false => return,
+            _ if listen.origin.is_some() => "origin",
+            _ if !listen.tls.is_empty() => "tls",
+            _ if listen.forward == Some(false) => "forward",
+            _ if listen.transparent.is_on() => "transparent",
+            _ if matches!(listen.mirror, MirrorSetting::Always(Mirroring::All | Mirroring::Named)) => "mirror",
+            _ => return,
+        };
+        let message = format!("clients of a listener with `socks` ask for connections alone: it has no `{wrong}`");
+        self.problem(span.clone(), message, Some(format!("leave out `{wrong}`, or give it a listener of its own")));
     }
 
     fn sites(&mut self, value: &Spanned<DeValue<'_>>) {

@@ -284,6 +284,16 @@ pub static FAMILIES: &[Family] = &[
         "Connections of balancers that were closed for want of a proper header of the PROXY protocol.",
         count!(proxy_headers_refused),
     ),
+    counter(
+        "larder_transparent_refused_total",
+        "Connections to a transparent listener that were closed: without another destination, or with no request and no ClientHello.",
+        count!(transparent_refused),
+    ),
+    counter(
+        "larder_socks_refused_total",
+        "Connections to a listener of SOCKS that were closed because they broke its protocol, or wanted more of it than is offered.",
+        count!(socks_refused),
+    ),
     counter("larder_rule_denials_total", "Requests that a rule refused.", count!(rule_denials)),
     counter(
         "larder_rule_refusals_total",

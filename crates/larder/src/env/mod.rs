@@ -368,6 +368,8 @@ pub struct PeerFacts {
     pub scheme: Scheme,
     /// The host and port of the CONNECT inside which the connection was opened.
     pub inside: Option<Box<(Host, u16)>>,
+    /// The address that the client has connected to, where the kernel brought the connection here instead.
+    pub destination: Option<SocketAddr>,
     /// The certificate that the client has shown to the listener.
     pub certificate: Option<Arc<ClientCertificate>>,
     /// The name for which the client's TLS asked, on this listener or inside the tunnel.
@@ -377,6 +379,26 @@ pub struct PeerFacts {
 }
 
 impl PeerFacts {
+    /// A connection of which no more is known than its listener, its client and its scheme.
+    pub fn at(listener: &Arc<Listener>, address: SocketAddr, scheme: Scheme) -> PeerFacts {
+        PeerFacts {
+            listener: Arc::clone(listener),
+            address,
+            scheme,
+            inside: None,
+            destination: None,
+            certificate: None,
+            sni: None,
+            login: OnceCell::new(),
+        }
+    }
+
+    /// The far end of a tunnel that was asked for with this host and port: the server that the client has connected to, where that is known.
+    pub fn tunnel_end(&self, host: &Host, port: u16) -> (Host, u16) {
+        let connected = self.destination.map(|to| (Host::from(to.ip().to_canonical()), to.port()));
+        connected.unwrap_or_else(|| (host.clone(), port))
+    }
+
     /// The user who opened the tunnel inside which the connection is.
     pub fn tunnel_user(&self) -> Option<&Arc<User>> {
         self.login.get()?.tunnel_user()

@@ -30,7 +30,8 @@ pub(super) struct Lesson {
 impl Lesson {
     /// `None` where no rule says that this is an index, and for a browser: a page may make it ask for anything.
     pub(super) fn of<S: ClientStream>(stream: &S, request: &RequestHead, ask: &Ask) -> Option<Box<Lesson>> {
-        let (format, _) = ask.by_rule.as_ref()?.index.as_ref()?;
+        let by_rule = ask.by_rule.as_ref().filter(|_| !ask.route.is_to_destination())?;
+        let (format, _) = by_rule.index.as_ref()?;
         let client = stream.peer().address.ip();
         // A part names a part of the files.
         let is_for_whole = !request.fields.contains("Range");

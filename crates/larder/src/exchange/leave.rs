@@ -117,7 +117,8 @@ pub async fn connect<S: ClientStream>(
     let reach = stream.env().reach(Some(stream.peer().listener.asker)).by_rule(by_rule);
     let env = Rc::clone(stream.env());
     let way = Cell::new(None);
-    let opened = env.upstreams.tunnel(&host, port, &reach, &|note| way.set(Some(note))).await;
+    let (to, to_port) = stream.peer().tunnel_end(&host, port);
+    let opened = env.upstreams.tunnel(&to, to_port, &reach, &|note| way.set(Some(note))).await;
     way.take().into_iter().for_each(|note| record.note_way(note));
     match opened {
         Ok(origin) => {
@@ -221,7 +222,7 @@ async fn ask_upgrade(
     let offer = hop::upgrade(&request.fields).unwrap_or_default();
     let mut call = Call {
         to: ask.connects_to(),
-        tls_name: None,
+        tls_name: ask.tls_name(),
         method: &request.method,
         target: &ask.target(),
         fields: &fetch::forwarded(env, request, ask, peer.address, notes),

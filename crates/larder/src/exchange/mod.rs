@@ -222,7 +222,7 @@ async fn by_verdict<S: ClientStream>(
 /// Whether store rules count for the request, so that a redirection may hand out a URL whose signature is known.
 fn is_noted<S: ClientStream>(stream: &S, ask: &Ask) -> bool {
     let (config, for_run) = (stream.env().config(), stream.peer().listener.run.is_some());
-    !rules::store_rules(&config, &ask.route, for_run).is_empty()
+    !ask.route.is_to_destination() && !rules::store_rules(&config, &ask.route, for_run).is_empty()
 }
 
 /// Remembers the URL that a redirection hands out, from its origin or from the store.

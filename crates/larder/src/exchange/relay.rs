@@ -39,7 +39,7 @@ pub(super) async fn without_store<S: ClientStream>(
     if wants_stored_only(request) {
         return AnswerSource::Page(only_if_cached());
     }
-    let cause = unasked(request);
+    let cause = if ask.route.is_to_destination() { Cause::Destination } else { unasked(request) };
     let (body, posted) = match read {
         None => (body, None),
         Some(ReadBody::Whole(posted)) => (RequestBody::None, Some(posted)),

@@ -128,6 +128,10 @@ pub async fn ahead(
         false => (listen.address.to_string(), places.listener(listen.address)),
     };
     let mut steps = vec![Decision::Listener { address, place }];
+    if listen.transparent.is_on() {
+        let text = "a transparent listener: the host is taken to lead to the address that the client had connected to; one that leads elsewhere gets that address, and nothing is stored";
+        steps.push(Decision::StoreRule { text: text.to_owned() });
+    }
     steps.extend(places.country(asking.client));
     let certificate = supposed_certificate(asking, listen, &mut steps)?;
     let sni = supposed_sni(asking, &url)?;
@@ -459,7 +463,7 @@ fn foretold(answer: &ResponseHead, request: &RequestHead, ask: &Ask, scene: &Sce
     let settings = cache_settings::policy_settings(&config.policy);
     let settings = match ask.route {
         Route::Forward(_) if scene.for_run => cache_settings::run_policy(config, settings),
-        Route::Forward(_) => settings,
+        Route::Forward(_) | Route::Destination(..) => settings,
         Route::Site { .. } => cache_settings::site_policy(settings),
     };
     let storing = ask.by_table.as_ref().and_then(|by_table| by_table.storing.as_ref());

@@ -68,7 +68,7 @@ impl Fetch {
         }
         let mut call = Call {
             to,
-            tls_name: None,
+            tls_name: this.ask.tls_name(),
             method: &this.request.method,
             target,
             fields,
@@ -112,6 +112,7 @@ impl Fetch {
     pub(super) fn keepable(&self, answer: &OriginAnswer) -> Keepable {
         let host = answer.followed_to.as_ref().unwrap_or(&self.ask.url.host);
         match self.ask.route {
+            Route::Destination(..) => Keepable::No,
             // The parent or sibling has looked the name up, and says where it led to nobody.
             Route::Forward(_) if matches!(answer.peer, Peer::Parent(_) | Peer::Sibling(_)) => Keepable::Yes,
             Route::Forward(_) if !answer.peer.address().is_some_and(|peer| reach::may_keep(host, peer.ip())) => {

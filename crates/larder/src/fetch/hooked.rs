@@ -53,7 +53,7 @@ impl Fetch {
                 let is_authorized = self.request.fields.contains("Authorization");
                 let speaks_for = match self.ask.route {
                     Route::Site { .. } => SpeaksFor::Origin,
-                    Route::Forward(_) => SpeaksFor::Clients,
+                    Route::Forward(_) | Route::Destination(..) => SpeaksFor::Clients,
                 };
                 self.terms_by_hook.set(apply(&effects, head, (speaks_for, is_authorized)));
                 self.purge_tags(&effects.purge_tags).await;

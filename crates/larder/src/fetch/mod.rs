@@ -225,7 +225,7 @@ async fn run(mut fetch: Box<Fetch>) {
             None => return,
         }
     }
-    if fetch.posted.is_none() {
+    if fetch.posted.is_none() && !fetch.ask.route.is_to_destination() {
         // By what the origin says: whatever hooks and services make of its answer, it has done what was asked.
         invalidate_changed(&fetch.env.common, &fetch.request.method, &fetch.ask, &answer.head);
     }
@@ -516,7 +516,7 @@ fn checked_parts(env: &Rc<Env>, notes: &Rc<Notes>, asked: &AskedFile<'_>, entry:
 pub fn policy_of<'a>(common: &'a Common, route: &Route, for_run: bool) -> &'a policy::Settings {
     match route {
         Route::Forward(_) if for_run => &common.run_policy,
-        Route::Forward(_) => &common.cache.settings().policy,
+        Route::Forward(_) | Route::Destination(..) => &common.cache.settings().policy,
         Route::Site { .. } => &common.site_policy,
     }
 }

@@ -1,9 +1,9 @@
 //! One client connection: bytes in, requests out; answers in, bytes out.
 
-use super::Workspace;
 use super::head_cache::Request;
 use super::render::{self, Framed, Next};
 use super::slot::Slot;
+use super::{TunnelReply, Workspace};
 use crate::body_pieces;
 use crate::clock;
 use crate::env::{Env, PeerFacts};
@@ -73,6 +73,11 @@ pub struct Connection {
     framed: Framed,
     /// How the connection goes on after the current answer.
     next: Next,
+    /// The replies about a tunnel that the client did not ask for by HTTP. Until it is open nothing else goes out: such a client could read
+    /// no page.
+    tunnel_reply: Option<TunnelReply>,
+    /// The status of the current answer.
+    pub status: u16,
     /// When the first bytes of the head that is being read came.
     head_began: Option<Instant>,
 }
@@ -151,8 +156,20 @@ impl Connection {
             version: Version::Http11,
             framed: Framed::NoBody,
             next: Next::Close,
+            tunnel_reply: None,
+            status: 0,
             head_began: None,
         })
+    }
+
+    /// Has this tell the client of its tunnel, and nothing else go out before.
+    pub fn asks_for_tunnel(&mut self, reply: TunnelReply) {
+        self.tunnel_reply = Some(reply);
+    }
+
+    /// The replies for a client that still waits for a tunnel.
+    pub fn takes_tunnel_reply(&mut self) -> Option<TunnelReply> {
+        self.tunnel_reply.take()
     }
 
     /// The next request. The outbox is written first, unless that request is here already: pipelined requests are answered in
@@ -475,6 +492,10 @@ impl Connection {
         if self.outbox.is_empty() {
             return Ok(0);
         }
+        if self.tunnel_reply.is_some() {
+            self.outbox = Outbox::default();
+            return Ok(0);
+        }
         self.send_at_once();
         let mut writes = 0;
         while !self.outbox.is_empty() {
@@ -608,7 +629,7 @@ impl ClientStream for Connection {
             AnswerBody::Unknown => Framed::UntilClose,
         };
         self.next = if keep && self.framed != Framed::UntilClose { Next::Continue } else { Next::Close };
-        self.answer_began = true;
+        (self.answer_began, self.status) = (true, head.status);
         let frame = render::AnswerFrame { version: self.version, framed: self.framed, next: self.next };
         let space = &self.space;
         self.outbox.own(|out| render::answer_head(out, head, frame, &space.answered_by));
@@ -628,6 +649,10 @@ impl ClientStream for Connection {
 
     fn open_tunnel(&mut self) {
         (self.answer_began, self.framed, self.next) = (true, Framed::UntilClose, Next::Close);
+        if let Some(reply) = self.tunnel_reply.take() {
+            self.outbox = Outbox::default();
+            return self.outbox.own(|out| out.extend_from_slice(reply.opened));
+        }
         self.outbox.own(|out| out.extend_from_slice(b"HTTP/1.1 200 Connection established\r\n\r\n"));
     }
 

@@ -59,6 +59,15 @@ pub struct Workspace {
     pub answered_by: [String; 2],
 }
 
+/// The replies to a client that wants a tunnel, and did not ask for it by HTTP.
+#[derive(Clone, Copy)]
+pub struct TunnelReply {
+    /// The tunnel is open.
+    pub opened: &'static [u8],
+    /// It is not, for which a CONNECT would have got this status; without it the connection is reset.
+    pub refused: Option<fn(u16) -> [u8; 10]>,
+}
+
 /// [`crate::h2::serve`].
 pub type ServeHttp2 = fn(Rc<Workspace>, PeerFacts, Wire, BytesMut) -> Pin<Box<dyn Future<Output = ()>>>;
 

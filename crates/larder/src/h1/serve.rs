@@ -1,5 +1,6 @@
 //! Serves the requests of a connection, one after the other.
 
+use super::TunnelReply;
 use super::connection::{Connection, End};
 use super::quick::{self, Begun, Quick};
 use super::render::Next;
@@ -9,6 +10,7 @@ use crate::exchange::leave::{Intercepted, LeaveOutcome};
 use crate::exchange::pace::Pace;
 use crate::exchange::stream::ClientStream;
 use crate::exchange::{Exchange, broken_page};
+use crate::outbox::Outbox;
 use crate::page::Page;
 use crate::request_body::RequestBody;
 use crate::rules::{self, Limited};
@@ -188,6 +190,10 @@ async fn leave_http(
     let leaving = exchange(&mut connection, request, begun).leave(&mut *connection).await;
     match (leaving.outcome, leaving.record) {
         (LeaveOutcome::Answered(ended), _) => {
+            if let Some(reply) = connection.takes_tunnel_reply() {
+                refuse_tunnel(connection, reply).await;
+                return None;
+            }
             let next = after(&mut connection, ended).await;
             return go_on(connection, next).await;
         }
@@ -201,6 +207,24 @@ async fn leave_http(
         (LeaveOutcome::Tunnel { .. } | LeaveOutcome::Intercept(..), None) => {}
     }
     None
+}
+
+/// Serves a connection that wants a tunnel without having asked for it by HTTP: as if this CONNECT had come, but for its answer.
+pub async fn serve_tunnel(mut connection: Box<Connection>, connect: RequestHead, reply: TunnelReply) {
+    connection.asks_for_tunnel(reply);
+    let record = connection.space.env.begin_guarded(&connect, &connection.peer);
+    if let Some(connection) = Box::pin(leave_http(connection, connect, record)).await {
+        serve(connection, Start::NextRequest).await;
+    }
+}
+
+/// Ends a connection whose client waits for a tunnel, and gets none.
+async fn refuse_tunnel(mut connection: Box<Connection>, reply: TunnelReply) {
+    let Some(refused) = reply.refused else { return connection.end_by_reset() };
+    let bytes = refused(connection.status);
+    connection.outbox = Outbox::default();
+    connection.outbox.own(|out| out.extend_from_slice(&bytes));
+    connection.close().await;
 }
 
 /// Writes the outbox and hands the connection to a tunnel.

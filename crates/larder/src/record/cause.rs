@@ -50,5 +50,6 @@ causes! {
     Condition "condition" "bypass": "The request has a condition that only the origin can judge (`If-Match`, `If-Unmodified-Since`).",
     Body "request-body" "bypass": "The request has a body, which no key knows of.",
     Upgrade "upgrade" "bypass": "The request offered to change the protocol, and the origin did not.",
+    Destination "destination" "bypass": "The host does not lead to the address that the client had connected to (a transparent listener): that address was asked.",
     NotShared "not-shared" "miss": "It waited for what others had asked for, and that was for them alone.",
 }

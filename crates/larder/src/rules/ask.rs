@@ -17,7 +17,7 @@ use crate::record::Rule;
 use crate::upstream::Origin;
 use larder_cache::cache::Cache;
 use larder_rules::rule::Priority;
-use larder_wire::{Fields, RequestHead, Url};
+use larder_wire::{Fields, Host, RequestHead, Url};
 use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -233,8 +233,11 @@ impl Ask {
         self.by_rule.as_ref().map(|by_rule| by_rule.words()).unwrap_or_default()
     }
 
-    /// Whether a rule or a hook says that the answer is not to be stored.
+    /// Whether a rule or a hook says that the answer is not to be stored, or it comes from elsewhere than the URL says.
     pub fn passes(&self) -> bool {
+        if self.route.is_to_destination() {
+            return true;
+        }
         if self.by_table.as_ref().is_some_and(|by_table| by_table.effects.passes) {
             return true;
         }
@@ -250,14 +253,20 @@ impl Ask {
     pub fn connects_to(&self) -> &Url {
         match &self.route {
             Route::Forward(_) => &self.url,
+            Route::Destination(_, to) => to,
             Route::Site { origin, .. } => origin,
         }
+    }
+
+    /// The name for SNI and certificate, where it is another one than the host to connect to.
+    pub fn tls_name(&self) -> Option<&Host> {
+        self.route.is_to_destination().then_some(&self.url.host)
     }
 
     /// Which clients can use the forward proxy's listener; `None` where the origin is one of the configuration.
     pub fn asker(&self) -> Option<Asker> {
         match self.route {
-            Route::Forward(asker) => Some(asker),
+            Route::Forward(asker) | Route::Destination(asker, _) => Some(asker),
             Route::Site { .. } => None,
         }
     }
@@ -286,7 +295,7 @@ impl Ask {
     /// The URL that the origin is asked for.
     pub fn url_at_origin(&self) -> Url {
         match &self.route {
-            Route::Forward(_) => self.url.clone(),
+            Route::Forward(_) | Route::Destination(..) => self.url.clone(),
             Route::Site { origin, .. } => Url { path: self.target().into_owned().into(), ..Url::clone(&***origin) },
         }
     }

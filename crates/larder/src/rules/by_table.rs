@@ -99,7 +99,7 @@ impl ByTable {
         let Some(origin) = self.origin.clone() else { return };
         let host_header = match route {
             Route::Site { host_header, .. } => *host_header,
-            Route::Forward(_) => HostHeader::Client,
+            Route::Forward(_) | Route::Destination(..) => HostHeader::Client,
         };
         self.unrouted = Some(std::mem::replace(route, Route::Site { origin, host_header }));
     }

@@ -49,6 +49,8 @@ pub struct Scene<'a> {
     pub own: &'a OwnAddresses,
     /// The host and port of the opened tunnel through which the request came.
     pub inside: Option<&'a (Host, u16)>,
+    /// The address that the client has connected to, where the kernel brought the connection here instead.
+    pub destination: Option<SocketAddr>,
     /// The client.
     pub client: IpAddr,
     /// The certificate that the client has shown to the listener.
@@ -132,6 +134,7 @@ impl<'a> Scene<'a> {
             asker: Asker::at(listen),
             own,
             inside: None,
+            destination: None,
             client: IpAddr::from([127, 0, 0, 1]),
             certificate: None,
             sni: None,
@@ -446,6 +449,15 @@ impl<'a> Facts<'a> {
 
     // Facts that a memo compares only where they were read: each accessor notes that.
 
+    /// The address that the client has connected to, where the kernel brought the connection here instead. No memo holds for another such
+    /// connection.
+    pub(super) fn destination(&self) -> Option<SocketAddr> {
+        if self.scene.destination.is_some() {
+            self.note(Fact::Path);
+        }
+        self.scene.destination
+    }
+
     /// The client's address.
     pub(super) fn client(&self) -> IpAddr {
         self.note(Fact::Client);
@@ -689,6 +701,13 @@ impl<'a> Facts<'a> {
     /// Whether this rule of the table holds for the URL that the client asked for.
     pub(super) fn has_matched(&self, rule: u16) -> bool {
         self.matched.borrow().iter().any(|number| number == rule)
+    }
+
+    /// Whether the URL has the scheme, host and port that the client's own had.
+    pub(super) fn asks_for_own_host(&self) -> bool {
+        let own = self.request.url(self.scene.scheme).ok();
+        own.zip(self.url.as_ref())
+            .is_some_and(|(own, url)| (own.scheme, &own.host, own.port) == (url.scheme, &url.host, url.port))
     }
 
     /// The URL that the request asks for.

@@ -5,7 +5,7 @@ use super::by_people::ByPeople;
 use super::facts::{Asks, Facts, PeopleScene};
 use super::need::{HelperNeed, Need};
 use super::pages::{denied, out_of_reach, refusal_page};
-use super::{login_page, supposed};
+use super::{login_page, supposed, transparent};
 use crate::config::LoginScheme;
 use crate::config::helper::HelperFailure;
 use crate::helper::{HelperTrouble, Pool};
@@ -245,6 +245,9 @@ pub(super) fn required_by_rule(facts: &Facts<'_>, name: &str) -> Result<ByPeople
 
 /// The user of a request, or the page that asks for a login.
 fn log_in(facts: &Facts<'_>, scene: PeopleScene<'_>, name: &str, asks: Asks) -> Result<Arc<User>, Refused> {
+    if let Some(page) = transparent::no_login(facts) {
+        return Err(Refused::Page(Box::new(page)));
+    }
     let Some(login) = scene.people.login(name) else {
         // Gone with a reload, for a moment.
         let what = "Whether the login is right can't be found out.";

@@ -12,7 +12,7 @@ pub fn store_rules<'a>(config: &'a Config, route: &Route, for_run: bool) -> Stor
     let presets = match route {
         Route::Site { .. } => Presets::None,
         Route::Forward(_) if for_run => Presets::All,
-        Route::Forward(_) => Presets::Named(&config.presets),
+        Route::Forward(_) | Route::Destination(..) => Presets::Named(&config.presets),
     };
     StoreRules::of(&config.store_rules, presets)
 }

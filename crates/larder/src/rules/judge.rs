@@ -5,8 +5,8 @@ use super::gate::{self, Refused};
 use super::hooked::{self, Hooked, HookedConnect, HooksOf, is_of_one_origin, without_credentials};
 use super::login_page::{self, PageVerdict};
 use super::pages::{ambiguous, connect_port, denied, forward_off, no_ftp, other_certificates, out_of_reach};
-use super::{Ask, ByPeople, ByTable, FoundFacts, HookedAnswer, Limited, LoginForm, Mirrored, Need, Route};
-use super::{mirror, table};
+use super::{Ask, ByHook, ByPeople, ByTable, FoundFacts, HookedAnswer, Limited, LoginForm, Mirrored, Need, Route};
+use super::{mirror, table, transparent};
 use crate::config::HostHeader;
 use crate::hook::HookNote;
 use crate::page::Page;
@@ -97,8 +97,8 @@ pub(super) fn judge(facts: &mut Facts<'_>) -> Verdict {
     if let Some(verdict) = judge_group(facts) {
         return verdict;
     }
-    if facts.asks_for_other_certificates() {
-        return Verdict::Answer(other_certificates());
+    if let Some(page) = refusal_of_connection(facts) {
+        return Verdict::Answer(page);
     }
     if let (Method::Connect, Some((host, port))) = (facts.method(), facts.authority()) {
         return judge_connect(facts, host, port);
@@ -160,6 +160,14 @@ pub(super) fn judge(facts: &mut Facts<'_>) -> Verdict {
             judge_manager(facts).unwrap_or(Verdict::Answer(page))
         }
         UrlVerdict::Refused(page) => Verdict::Answer(page),
+    }
+}
+
+/// The page for a request that its connection does not permit, whatever it asks for.
+fn refusal_of_connection(facts: &Facts<'_>) -> Option<Page> {
+    match facts.asks_for_other_certificates() {
+        true => Some(other_certificates()),
+        false => transparent::refusal(facts),
     }
 }
 
@@ -243,15 +251,16 @@ fn judge_allowed(facts: &mut Facts<'_>, mut allowed: AllowedRoute, mut by_table:
             }
         }
     }
+    if let Err(need) = transparent::lead(facts, &mut allowed.route) {
+        return Verdict::needs(need);
+    }
     if let Some(people) = &mut people {
         people.logins = facts.found().logins();
     }
     let mut by_rule = facts.by_rule(&allowed.route);
-    let mut changed =
-        by_hook.iter().map(|by_hook| &by_hook.effects).chain(by_table.iter().map(|by_table| &by_table.effects));
     let is_consumed = people.as_ref().is_some_and(|people| people.consumes_authorization);
     if let Some(by_rule) = &mut by_rule
-        && (is_consumed || changed.any(|effects| effects.changes("authorization")))
+        && (is_consumed || changes_authorization(by_hook.as_deref(), by_table.as_deref()))
     {
         // The credential is the script's now, or none; or it says who is here, and nothing to the origin.
         by_rule.credential = None;
@@ -264,6 +273,12 @@ fn judge_allowed(facts: &mut Facts<'_>, mut allowed: AllowedRoute, mut by_table:
         (Ok(_), None) => Verdict::Answer(ambiguous()),
         (Err(verdict), _) => verdict,
     }
+}
+
+fn changes_authorization(by_hook: Option<&ByHook>, by_table: Option<&ByTable>) -> bool {
+    let by_hook = by_hook.into_iter().map(|by_hook| &by_hook.effects);
+    let mut changed = by_hook.chain(by_table.into_iter().map(|by_table| &by_table.effects));
+    changed.any(|effects| effects.changes("authorization"))
 }
 
 /// Lets a request go to the URL that a hook has chosen, where the rules let it go to another origin.
@@ -311,12 +326,15 @@ fn check_route(facts: &Facts<'_>, allowed: &AllowedRoute) -> Result<(), Verdict>
     }
     match allowed.route {
         Route::Forward(_) => judge_manager(facts).map_or(Ok(()), Err),
-        Route::Site { .. } => Ok(()),
+        Route::Site { .. } | Route::Destination(..) => Ok(()),
     }
 }
 
 /// Squid's cache manager answers clients of this machine, and only where no other machine can connect to a listener.
 fn judge_manager(facts: &Facts<'_>) -> Option<Verdict> {
+    if facts.destination().is_some() {
+        return None;
+    }
     let path = facts.manager_path()?;
     let config = facts.config();
     let is_passed_on = facts.is_passed_on();
@@ -402,7 +420,7 @@ fn judge_url(facts: &Facts<'_>) -> UrlVerdict {
         });
     }
     let Some((scheme, host, port)) = facts.site() else { return UrlVerdict::Refused(ambiguous()) };
-    if !facts.is_absolute() {
+    if !facts.is_absolute() && facts.destination().is_none() {
         return UrlVerdict::Refused(Page::new(
             404,
             NO_SITE,

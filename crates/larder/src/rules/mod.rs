@@ -23,6 +23,7 @@ mod supposed;
 mod table;
 #[cfg(test)]
 mod tests_of_people;
+mod transparent;
 
 use crate::record::Number;
 pub use crate::record::Rule;
@@ -121,6 +122,7 @@ fn judge_with(env: &Env, peer: &PeerFacts, request: &RequestHead, found: &FoundF
         asker: listener.asker,
         own: &own,
         inside: peer.inside.as_deref(),
+        destination: peer.destination,
         client: peer.address.ip(),
         certificate: peer.certificate.as_deref(),
         sni: peer.sni.as_deref(),

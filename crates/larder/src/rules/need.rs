@@ -9,9 +9,10 @@ use crate::env::{Env, PeerFacts};
 use crate::helper::{HelperTrouble, Helpers, Pool};
 use crate::people::{LoginQuestion, LoginReply};
 use larder_people::answer::Answer;
-use larder_wire::RequestHead;
+use larder_wire::{Host, RequestHead};
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// A fact that a rule asked for and that is not known.
@@ -23,6 +24,8 @@ pub enum Need {
     Login(Box<LoginNeed>),
     /// The answer of a helper.
     Helper(Box<HelperNeed>),
+    /// Whether this host leads to the address that the client has connected to.
+    Destination(Box<(Host, IpAddr)>),
     /// The group of the client, for tests of the wait.
     #[cfg(test)]
     Group,
@@ -79,13 +82,15 @@ pub struct FoundFacts {
     /// Answers of logins, those that were known at once too: each login is asked once, for a proof counts once.
     logins: RefCell<Vec<LoginFound>>,
     helpers: Vec<HelperFound>,
+    /// A host, and whether it leads to the address that the client has connected to.
+    pub(super) destination: Option<(Host, bool)>,
     #[cfg(test)]
     pub(super) group: Option<&'static str>,
 }
 
 /// A request is judged at most so often: each time with one more fact. These are the helpers that have to permit it, and beside them the
-/// logins of its place and of a rule, the helpers for its URL and its key, and its hooks.
-pub(super) const NEEDS_MAX: usize = EXTERNAL_MAX + 5;
+/// logins of its place and of a rule, the helpers for its URL and its key, its hooks, and the address that the client has connected to.
+pub(super) const NEEDS_MAX: usize = EXTERNAL_MAX + 6;
 
 impl FoundFacts {
     /// The facts that still hold for a request which takes the place of one that was allowed, after this work of people on that.
@@ -147,6 +152,11 @@ impl Need {
             }
             Need::Login(need) => found.ask_login(*need, &env.common.people.helpers).await,
             Need::Helper(need) => found.ask_helper(*need).await,
+            Need::Destination(need) => {
+                let (host, ip) = *need;
+                let leads_there = env.upstreams.leads_to(&host, ip).await;
+                found.destination = Some((host, leads_there));
+            }
             #[cfg(test)]
             Need::Group => {
                 tokio::time::sleep(std::time::Duration::from_millis(20)).await;

@@ -231,6 +231,7 @@ pub(crate) fn reason(miss: &RunMiss, keeps: bool) -> String {
         "condition" => "had a condition that only the origin can judge",
         "request-body" => "had a body, which no stored answer fits",
         "upgrade" => "offered to change the protocol",
+        "destination" => "named another host than the one that was connected to",
         "not-shared" => "waited for an answer to another request, which was for that one alone",
         other => other,
     }

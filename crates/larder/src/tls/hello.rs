@@ -7,7 +7,7 @@ use rustls::server::Acceptor;
 pub const HELLO_BYTES_MAX: usize = 64 << 10;
 
 /// The content type of a TLS handshake record (RFC 8446 section 5.1).
-const RECORD_HANDSHAKE: u8 = 22;
+pub const RECORD_HANDSHAKE: u8 = 22;
 
 /// The kinds of first bytes on a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]

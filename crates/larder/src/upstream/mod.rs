@@ -503,6 +503,21 @@ impl Upstreams {
         }
     }
 
+    /// Whether a host leads to this address, as far as name servers say within the time of a connection; a name that none knows leads nowhere.
+    pub async fn leads_to(&self, host: &Host, ip: IpAddr) -> bool {
+        let Shared { dns, settings, .. } = &*self.shared;
+        let asked = async {
+            let mut answers = dns.ask(host);
+            while !answers.is_done() {
+                if answers.next().await.is_ok_and(|known| known.iter().any(|known| known.to_canonical() == ip)) {
+                    return true;
+                }
+            }
+            false
+        };
+        tokio::time::timeout(settings.connect_timeout, asked).await.unwrap_or(false)
+    }
+
     /// Fetches that go on although nobody reads them.
     #[cfg(test)]
     pub fn unread(&self) -> usize {

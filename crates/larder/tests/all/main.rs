@@ -10,3 +10,4 @@ mod no_intercept;
 mod run_command;
 mod seen;
 mod tls_round_trips;
+mod transparent;

@@ -166,5 +166,6 @@ export const CAUSES = {
   "request-body": "the request has a body",
   upgrade: "the request offered to change the protocol",
   "hook": "a hook said that the stored response is not to be used",
+  "destination": "its host leads elsewhere than its client had connected to",
   "not-shared": "it waited for an answer that was for others alone",
 };

@@ -1,5 +1,6 @@
 //! Tests of what people see of a running Larder, and of what they steer it by.
 
+mod activation;
 mod admin;
 mod api_random;
 mod authors;
@@ -50,6 +51,7 @@ mod scripts;
 mod siblings;
 mod slow_clients;
 mod socks;
+mod socks_listener;
 mod squid;
 pub mod stand;
 mod store_rules;

@@ -26,7 +26,7 @@ impl Steered {
             move || Loaded::read(Some(&file), &[]).map_err(|report| report.to_string())
         };
         let Loaded { config, sources, .. } = read().unwrap();
-        let server = Server::start(Plan { config, sources, reread: Some(Box::new(read)) }).unwrap();
+        let server = Server::start(Plan { reread: Some(Box::new(read)), sources, ..Plan::from(config) }).unwrap();
         Steered { server, file }
     }
 
