@@ -469,14 +469,21 @@ impl RuleNote {
         let mut words = Vec::new();
         let mut more = 0;
         for rule in rules {
-            let name = format!("{rule}{}", because(rule));
-            note.rule = name.as_str().into();
-            note.own_bytes = rule.to_string().len();
+            let mut text = rule.to_string();
+            note.own_bytes = text.len();
+            text.push_str(&because(rule));
+            note.rule = text.as_str().into();
             note.mark = rule.does.mark.clone().or(note.mark.take());
-            match words.len() {
-                NOTED_MAX => more += 1,
-                _ => words.push(format!("{name}: {}", rule.does.words().join(", ")).into()),
+            if words.len() == NOTED_MAX {
+                more += 1;
+                continue;
             }
+            text.push_str(": ");
+            for (number, word) in rule.does.words().iter().enumerate() {
+                text.push_str(if number == 0 { "" } else { ", " });
+                text.push_str(word);
+            }
+            words.push(text.into());
         }
         if more > 0 {
             words.push(format!("{more} further rules, the last one {}", note.rule).into());

@@ -116,7 +116,7 @@ impl Reader<'_> {
             let others: Vec<String> = line.acls.iter().filter(|word| !self.is_about_users(word)).cloned().collect();
             // Where a line that asks for a login is narrower here, a request could pass it by without one.
             lines_can &= others.len() == line.acls.len() || self.all_of(&others).0.is_exact();
-            let is_auth = |word: &String| self.acls.get(bare(word)).is_some_and(|acl| acl.kind == "proxy_auth");
+            let is_auth = |word: &String| self.is_about_users(word);
             let is_required = |word: &String| self.acls.get(bare(word)).is_some_and(acl::Acl::asks_for_anybody);
             let auth: Vec<&String> = line.acls.iter().filter(|word| is_auth(word)).collect();
             uses |= !auth.is_empty();
@@ -175,7 +175,7 @@ impl Reader<'_> {
     }
 
     fn is_about_users(&self, word: &str) -> bool {
-        self.acls.get(bare(word)).is_some_and(|acl| acl.kind == "proxy_auth")
+        self.acls.get(bare(word)).is_some_and(|acl| self.people.is_about_users(acl))
     }
 
     /// The rule of one line; `None` where it never holds.

@@ -5,6 +5,7 @@ mod access;
 mod acl;
 mod bandwidth;
 mod directives;
+mod directory;
 pub(crate) mod expression;
 mod lines;
 mod peers;

@@ -1,6 +1,7 @@
 //! Logins, helpers and services of ICAP.
 
 use super::acl::Acl;
+use super::directory::{self, Directory};
 use super::lines::Line;
 use super::translated::Translated;
 use super::{FirstMatch, Reader, flag, time, time_text};
@@ -43,6 +44,10 @@ pub struct People {
     gates: Vec<String>,
     gates_ask_user: bool,
     mode: Login,
+    /// Whether an LDAP server knows the users, in place of Squid's program.
+    by_directory: bool,
+    /// Helpers of `external_acl` about groups that the login knows.
+    group_helpers: Vec<String>,
 }
 
 /// A program, and what is said of it.
@@ -55,6 +60,8 @@ struct Program {
     realm: Option<String>,
     ttl: Option<u64>,
     notes: Vec<NoteId>,
+    /// That of the line with the command.
+    command_note: NoteId,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -105,6 +112,7 @@ const CODES: [&str; 26] = [
     "%MYPORT",
 ];
 const CODES_OF_NAMES: [&str; 3] = ["%LOGIN", "%un", "%ul"];
+const CODES_OF_USERS: [&str; 2] = ["%LOGIN", "%ul"];
 
 impl People {
     /// The name of the login, where there is one.
@@ -127,6 +135,16 @@ impl People {
         self.mode = mode;
     }
 
+    /// Whether an ACL is about users who have logged in, or their groups.
+    pub fn is_about_users(&self, acl: &Acl) -> bool {
+        acl.kind == "proxy_auth" || self.is_about_groups(acl)
+    }
+
+    fn is_about_groups(&self, acl: &Acl) -> bool {
+        let kind = acl.values.first().map(|value| &value.text);
+        acl.kind == "external" && kind.is_some_and(|kind| self.group_helpers.contains(kind))
+    }
+
     /// The condition of an ACL about people; `None` where it is about something else.
     pub fn cond(&self, acl: &Acl) -> Option<Translated> {
         let exact =
@@ -137,6 +155,13 @@ impl People {
                 Some(unknown("no auth_param says how people log in"))
             }
             "proxy_auth" if acl.values.iter().all(|value| value.text == "REQUIRED") => Some(exact(Cond::True, None)),
+            // Both take letters of ASCII in any case for the same name.
+            "proxy_auth" if self.by_directory => {
+                Some(exact(Cond::atom("user", acl.values.iter().map(|value| value.text.to_ascii_lowercase())), None))
+            }
+            "external" if self.is_about_groups(acl) => {
+                Some(exact(Cond::atom("group", acl.values.iter().skip(1).map(|value| value.text.clone())), None))
+            }
             "proxy_auth" => {
                 let users = Cond::atom("user", acl.values.iter().map(|value| value.text.clone()));
                 match acl.values.iter().any(|value| value.folds_case) {
@@ -236,7 +261,10 @@ impl Reader<'_> {
         let words: Vec<&str> = line.rest(3).collect();
         let (mut fate, mut text) = (Fate::Translated, "");
         match line.word(2) {
-            "program" => program.command = words.iter().map(|word| (*word).to_owned()).collect(),
+            "program" => {
+                program.command = words.iter().map(|word| (*word).to_owned()).collect();
+                program.command_note = id;
+            }
             "realm" => program.realm = Some(words.join(" ")),
             "children" => children(&mut program.settings, &words),
             "concurrency" => children(&mut program.settings, &[&format!("concurrency={}", line.word(3))]),
@@ -336,7 +364,12 @@ impl Reader<'_> {
 
     fn finish_login(&mut self) {
         self.people.schemes.retain(|program| !program.command.is_empty());
-        let is_used = self.acls.values().any(|acl| acl.kind.starts_with("proxy_auth"));
+        let is_groups = |external: &External| directory::is_groups(&external.command);
+        let groups: Vec<&String> =
+            self.people.external.iter().filter(|(_, it)| is_groups(it)).map(|(name, _)| name).collect();
+        let is_of_groups =
+            |acl: &Acl| acl.kind == "external" && acl.values.first().is_some_and(|kind| groups.contains(&&kind.text));
+        let is_used = self.acls.values().any(|acl| acl.kind.starts_with("proxy_auth") || is_of_groups(acl));
         let schemes = self.people.schemes.clone();
         for program in schemes.iter().skip(1) {
             for id in &program.notes {
@@ -357,13 +390,11 @@ impl Reader<'_> {
         if ["negotiate", "ntlm"].contains(&program.kind.as_str()) {
             settings.0.retain(|(key, _)| key != "concurrency");
         }
-        let mut helper = Table::default()
-            .with("name", "squid-login")
-            .with("kind", program.kind.as_str())
-            .with("command", program.command.clone());
-        helper.0.extend(settings.0);
-        let mut login =
-            Table::default().with("name", "squid").with("scheme", program.kind.as_str()).with("helper", "squid-login");
+        let mut login = Table::default().with("name", "squid").with("scheme", program.kind.as_str());
+        let by_directory = self.login_by_directory(program);
+        if by_directory.is_none() {
+            login.set("helper", "squid-login");
+        }
         if let Some(realm) = &program.realm {
             login.set("realm", realm.as_str());
         }
@@ -373,8 +404,63 @@ impl Reader<'_> {
         if let Some(ttl) = nonce_ttl {
             login.set("nonce_ttl", ttl);
         }
+        if let Some(by_directory) = by_directory {
+            login.0.extend(by_directory.0);
+            self.draft.push("login", login, &program.notes);
+            return;
+        }
+        let mut helper = Table::default()
+            .with("name", "squid-login")
+            .with("kind", program.kind.as_str())
+            .with("command", program.command.clone());
+        helper.0.extend(settings.0);
         self.draft.push("login", login, &program.notes);
         self.draft.push("helper", helper, &program.notes);
+    }
+
+    /// The settings of LDAP for a login whose program asks LDAP servers; `None` where the program stays.
+    fn login_by_directory(&mut self, program: &Program) -> Option<Table> {
+        if program.kind != "basic" || !directory::is_login(&program.command) {
+            return None;
+        }
+        let read = Directory::read(&program.command).and_then(|read| read.login().map(|login| (read, login)));
+        let (of_login, (mut settings, caution)) = match read {
+            Ok(read) => read,
+            Err(why) => {
+                let text = format!("the program stays, and is not translated to settings of LDAP: {why}");
+                self.draft.fate(program.command_note, Fate::Translated, &text);
+                return None;
+            }
+        };
+        self.people.by_directory = true;
+        self.draft.fate(program.command_note, Fate::Different, caution);
+        let externals = self.people.external.clone();
+        for (name, external) in externals.iter().filter(|(_, external)| directory::is_groups(&external.command)) {
+            let asks_user_alone =
+                matches!(external.format.as_slice(), [only] if CODES_OF_USERS.contains(&only.as_str()));
+            let found = Directory::read(&external.command).and_then(|groups| groups.groups(&of_login));
+            let is_new = |found: &Vec<(&str, String)>| {
+                !found
+                    .iter()
+                    .any(|(key, value)| settings.find(key).is_some_and(|old| *old != Value::from(value.as_str())))
+                    && (self.people.group_helpers.is_empty()
+                        || found.iter().all(|(key, _)| settings.find(key).is_some()))
+            };
+            let text = match found {
+                Ok(found) if asks_user_alone && is_new(&found) => {
+                    found.into_iter().for_each(|(key, value)| settings.set(key, value));
+                    self.people.group_helpers.push(name.clone());
+                    let text = "groups are found at the login and remembered as long as it is; their names are compared letter by letter, \
+                                as the directory has them";
+                    self.draft.fate(external.note, Fate::Different, text);
+                    continue;
+                }
+                Ok(_) => "it is told more than the user, or finds groups in another way than the first one".to_owned(),
+                Err(why) => why,
+            };
+            self.draft.fate(external.note, Fate::Missing, &format!("it is not translated to settings of LDAP: {text}"));
+        }
+        Some(settings)
     }
 
     /// Helpers that have to permit every request: those without which no line allows anything.
@@ -383,7 +469,7 @@ impl Reader<'_> {
         let named: Vec<(String, Acl)> = self
             .acls
             .iter()
-            .filter(|(_, acl)| acl.kind == "external")
+            .filter(|(_, acl)| acl.kind == "external" && !self.people.is_about_groups(acl))
             .map(|(name, acl)| (name.clone(), acl.clone()))
             .collect();
         let mut used: Vec<String> = Vec::new();
@@ -441,7 +527,7 @@ impl Reader<'_> {
             .people
             .external
             .iter()
-            .filter(|(name, _)| !used.contains(name))
+            .filter(|(name, _)| !used.contains(name) && !self.people.group_helpers.contains(name))
             .map(|(_, external)| external.note)
             .collect();
         unused.into_iter().for_each(|id| self.draft.fate(id, Fate::NotNeeded, "no acl names it"));

@@ -155,6 +155,7 @@ fn condition(table: &toml::Table) -> When {
             "query" => when.query = values().iter().map(|text| QueryPattern::parse(text).unwrap()).collect(),
             "list" => when.list = values().into_iter().map(Into::into).collect(),
             "user" => when.user = values().into_iter().map(Into::into).collect(),
+            "group" => when.group = values().into_iter().map(Into::into).collect(),
             "field" => {
                 for (name, value) in value.as_table().unwrap() {
                     let tests = texts(Some(value)).iter().map(|text| FieldTest::parse(text).unwrap()).collect();

@@ -209,6 +209,35 @@ fn logins_of_squid() {
 }
 
 #[test]
+fn logins_and_groups_of_squid_by_ldap() {
+    let auth = "auth_param basic program /usr/lib/squid/basic_ldap_auth -b \"ou=people,dc=a\" -f uid=%s -H ldaps://ldap.a.test\n\
+                auth_param basic children 5\nacl users proxy_auth REQUIRED\nacl ada proxy_auth Ada\n";
+    let groups = "external_acl_type group ttl=60 %LOGIN /usr/lib/squid/ext_ldap_group_acl -b ou=groups,dc=a -f (&(cn=%g)(memberUid=%u)) -H ldaps://ldap.a.test\n\
+                  acl staff external group staff\n";
+    let lines = "http_access deny !users\nhttp_access deny ada\nhttp_access allow staff\nhttp_access deny all\n";
+    let translated = imported(Format::Squid, &format!("{auth}{groups}{lines}"), &mut NoFiles);
+    for part in [
+        "ldap = [\"ldaps://ldap.a.test\"]",
+        "ldap_filter = \"(uid={user})\"",
+        "ldap_groups_filter = \"(memberUid={user})\"",
+        "user = \"ada\"",
+        "group = \"staff\"",
+        "connect_ports = []\nlogin = \"squid\"\n",
+    ] {
+        assert!(translated.toml.contains(part), "{part}\n{}", translated.toml);
+    }
+    assert!(!translated.toml.contains("[[helper]]"), "{}", translated.toml);
+    let judge = Judge::of(&translated);
+    assert!(!judge.allows(&get("http://a.test/", "10.0.0.1")));
+    assert!(!judge.allows(&Request { user: Some("bob"), ..get("http://a.test/", "10.0.0.1") }), "bob is in no group");
+    // A filter that Larder can't say leaves the program where it is, with the reason.
+    let kept = auth.replace("uid=%s", "uid=%s*");
+    let kept = imported(Format::Squid, &format!("{kept}http_access allow users\nhttp_access deny all\n"), &mut NoFiles);
+    assert!(kept.toml.contains("basic_ldap_auth") && kept.toml.contains("star beside a name"), "{}", kept.toml);
+    assert!(kept.toml.contains("helper = \"squid-login\""), "{}", kept.toml);
+}
+
+#[test]
 fn helpers_that_permit_all_or_are_no_part_of_a_rule() {
     let text = "external_acl_type ip ttl=60 %SRC %METHOD /usr/lib/squid/ext_file_userip_acl -f /etc/x\nacl who external ip word\n";
     let all = imported(Format::Squid, &format!("{text}http_access deny !who\nhttp_access allow all\n"), &mut NoFiles);

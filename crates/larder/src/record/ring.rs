@@ -193,9 +193,18 @@ fn look_ahead(held: &VecDeque<Box<Record>>) {
         if let Some(detail) = &record.detail {
             prefetch(&**detail);
         }
+        // Refused requests have the note of their rules there.
+        if let Some(extras) = &record.extras {
+            prefetch(&**extras);
+        }
     }
-    if let Some(detail) = held.get(2).and_then(|record| record.detail.as_ref()) {
-        detail.prefetch();
+    if let Some(record) = held.get(2) {
+        if let Some(detail) = &record.detail {
+            detail.prefetch();
+        }
+        if let Some(note) = record.extras.as_ref().and_then(|extras| extras.rules.as_ref()) {
+            prefetch(&**note);
+        }
     }
 }
 

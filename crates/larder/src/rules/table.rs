@@ -46,6 +46,8 @@ struct Subject<'f, 'a> {
     refused: RefCell<Option<Refused>>,
     /// A list could not be asked.
     unlisted: Cell<Option<Stop>>,
+    /// Why the rule holds that was asked about last: a refusal has it in its page and in its note.
+    cited: RefCell<Option<(*const Rule, String)>>,
 }
 
 /// The word of answers by rules, for the log and `Cache-Status`.
@@ -145,6 +147,7 @@ impl<'f, 'a> Subject<'f, 'a> {
             required: OnceCell::new(),
             refused: RefCell::default(),
             unlisted: Cell::new(None),
+            cited: RefCell::default(),
         }
     }
 
@@ -233,9 +236,14 @@ impl<'f, 'a> Subject<'f, 'a> {
 
     /// The entries of lists by which a rule holds, to be written behind its name; empty where it asks no list.
     fn because(&self, rule: &Rule) -> String {
+        if let Some((_, text)) = self.cited.borrow().as_ref().filter(|(of, _)| std::ptr::eq(*of, rule)) {
+            return text.clone();
+        }
         let lists = rule.lists_that_cover(self);
         let cited = lists.into_iter().filter_map(|list| self.facts.cite_list(list, self.of_lists()));
-        cited.fold(String::new(), |text, cited| text + ", " + &cited)
+        let text = cited.fold(String::new(), |text, cited| text + ", " + &cited);
+        *self.cited.borrow_mut() = Some((rule, text.clone()));
+        text
     }
 
     /// The question to lists. A CONNECT has no URL.
