@@ -131,12 +131,12 @@ class Calls:
         if stage == "request" or stage == "page":
             if fields:
                 raise BrokenFrame("a call before there is an answer has fields of one")
-            request = Request(stage, name, path, query, known)
+            request = Request(stage, (name, path, query), known)
         else:
             known_fields = self._fields.get(fields)
             if known_fields is None:
                 known_fields = self._read_fields(fields)
-            request = Request(stage, name, path, query, known, status, known_fields)
+            request = Request(stage, (name, path, query), known, status, known_fields)
             if stage == "fetched":
                 response = request._response = FetchedResponse(request)
             elif stage == "respond":

@@ -32,9 +32,7 @@ class Key(NotCopied):
         req.key.add(req.headers.get("x-plan", "free"))
         """
         self._request._mark_request(_getframe(1))
-        if type(text) is not str or not text.isascii():
-            text = _checks.text(text, "a part of the key")
-        self._texts.append(text)
+        self._texts.append(_checks.text(text, "a part of the key"))
 
 
 class Url(NotCopied):
@@ -125,17 +123,13 @@ class Request(NotCopied):
     def __init__(
         self,
         stage: str,
-        name: str,
-        path: str,
-        query: Optional[str],
+        target: Tuple[str, str, Optional[str]],
         facts: RequestFacts,
         status: int = 0,
         response_fields: FieldList = NO_FIELDS,
     ) -> None:
         self._stage = stage
-        self._name = name
-        self._path = path
-        self._query = query
+        self._name, self._path, self._query = target
         self._facts = facts
         self._status = status
         self._response_fields = response_fields
@@ -333,12 +327,7 @@ class Request(NotCopied):
                 f"a {self._stage} hook can't change the request, which was sent before or looked up: do that in a"
                 f" @larder.request hook"
             )
-        if frame.f_code.co_filename == self._file:
-            # Nearly always the hook itself makes the change.
-            self._line = frame.f_lineno
-            self._decided_by = self._running
-        else:
-            self._mark(frame)
+        self._mark(frame)
 
 
 class Tags(NotCopied):
