@@ -385,6 +385,18 @@ class Requests(unittest.TestCase):
             with self.assertRaisesRegex(TypeError, "can't be copied or pickled"):
                 run(action)
 
+    def test_a_refused_change_is_none(self) -> None:
+        def refused(req: Any) -> None:
+            with self.assertRaises(TypeError):
+                req.key.add(5)
+
+        def refused_and_made(req: Any) -> None:
+            refused(req)
+            req.key.add("a")
+
+        self.assertEqual(run(refused), {})
+        self.assertEqual(run(refused_and_made)["key"], ["a"])
+
     def test_calls_leave_nothing_to_the_garbage_collector(self) -> None:
         def everything(req: larder.Request, resp: larder.FetchedResponse) -> None:
             assert req.headers.get("x-a") is None and str(req.url) and not req.query.get("a") and req.key
