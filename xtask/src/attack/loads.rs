@@ -2,6 +2,7 @@
 
 use super::Stage;
 use super::horde::{ATTACKER, Horde};
+use super::http2;
 use super::origin::BIG_BYTES;
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -34,6 +35,12 @@ pub const ATTACKS: &[Attack] = &[
     Attack { name: "tunnels through itself", play: nested_tunnels },
     Attack { name: "clients of ten thousand addresses", play: many_addresses },
     Attack { name: "admin, held and slow", play: admin },
+    Attack { name: "HTTP/2: rapid resets", play: http2::rapid_resets },
+    Attack { name: "HTTP/2: field blocks without end", play: http2::continuations },
+    Attack { name: "HTTP/2: references to a long field", play: http2::table_bombs },
+    Attack { name: "HTTP/2: hits without a window", play: http2::closed_windows },
+    Attack { name: "HTTP/2: bodies without end", play: http2::held_bodies },
+    Attack { name: "HTTP/2: frames that mean nothing", play: http2::control_frames },
 ];
 
 fn rest() {

@@ -5,6 +5,7 @@
 //! [`Outcome::broken`].
 
 pub mod horde;
+mod http2;
 mod loads;
 mod origin;
 mod watch;
@@ -276,7 +277,7 @@ impl Outcome {
 
 const ABOUT: &str = "`cargo xtask attack`; two shared virtual cores, loopback, Larder with two workers and `memory = 64MB`; the attackers, the origin and the good client run on
 the same two cores. Each row is a server of its own. Memory: the most that was resident, and what is promised: the budget and a tenth, 24 MB, and 24 kB for
-each connection of the attack. A hit's times are those of a good client at another address during the attack; `misses` are those of its misses that were
+each connection of the attack, of which ten streams of HTTP/2 that wait count as one. A hit's times are those of a good client at another address during the attack; `misses` are those of its misses that were
 answered rightly within two seconds. `back`: how long after the attack until descriptors were as before and hits and misses were answered.
 ";
 

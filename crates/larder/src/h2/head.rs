@@ -235,3 +235,6 @@ pub fn trailers(list: &FieldList) -> Result<Fields, HeadFault> {
         _ => Err(Malformed("trailer fields that end elsewhere than they say")),
     }
 }
+
+#[cfg(test)]
+mod tests;

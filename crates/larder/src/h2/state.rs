@@ -20,8 +20,12 @@ pub const STREAMS_MAX: usize = 100;
 /// bounds the memory of one connection: the window of the connection as a whole is opened again as soon as bytes have come, so that a
 /// body that nobody takes holds up no other one.
 pub const STREAM_WINDOW_BYTES: u32 = WINDOW_AT_FIRST;
+/// The window of a stream whose bytes are taken as fast as they come: 64 KiB for each round trip are little on a long way.
+const STREAM_WINDOW_BYTES_MAX: u32 = 1 << 20;
+/// Bytes by which the windows of all streams of a connection may be larger than [`STREAM_WINDOW_BYTES`], together.
+const SPARE_BYTES: u32 = 4 << 20;
 /// The window of a connection.
-const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 /// Frames of answers that wait to be written. The rest of their bodies waits in the streams, so that a stream of higher urgency has not
 /// many bytes of others ahead.
 const OUTBOX_BYTES_MAX: usize = 128 * 1024;
@@ -62,6 +66,8 @@ pub struct State {
     payload_bytes_max: u32,
     receive_window: Window,
     owed_bytes: u32,
+    /// The rest of [`SPARE_BYTES`].
+    spare_bytes: u32,
     /// Streams with frames to send, by urgency.
     ready: [VecDeque<u32>; URGENCIES],
     meters: Meters,
@@ -103,6 +109,8 @@ pub struct StreamState {
     /// The bytes that are still to come by `Content-Length`.
     expected_bytes: Option<u64>,
     receive_window: Window,
+    /// The size of that window.
+    window_bytes: u32,
     owed_bytes: u32,
     body_waker: Option<Waker>,
     window: Window,
@@ -211,6 +219,7 @@ impl State {
             payload_bytes_max: PAYLOAD_BYTES_MAX_AT_FIRST,
             receive_window: Window::of(CONNECTION_WINDOW_BYTES),
             owed_bytes: 0,
+            spare_bytes: SPARE_BYTES,
             ready: std::array::from_fn(|_| VecDeque::new()),
             meters: Meters::default(),
             refused: 0,
@@ -299,10 +308,16 @@ impl State {
     /// Resets a stream.
     pub fn reset(&mut self, stream: u32, code: ErrorCode) {
         self.outbox.own(|out| frame::write_reset(out, stream, code));
-        if let Some(state) = self.streams.remove(&stream) {
+        if let Some(state) = self.remove(stream) {
             state.end();
         }
         self.note_end(stream, EndedBy::Larder);
+    }
+
+    fn remove(&mut self, stream: u32) -> Option<StreamState> {
+        let state = self.streams.remove(&stream)?;
+        self.spare_bytes += state.window_bytes - STREAM_WINDOW_BYTES;
+        Some(state)
     }
 
     fn note_end(&mut self, stream: u32, by: EndedBy) {
@@ -443,7 +458,7 @@ impl State {
             return;
         }
         let has_ended = state.body_has_ended;
-        self.streams.remove(&stream);
+        self.remove(stream);
         if has_ended {
             self.note_end(stream, EndedBy::Client);
         } else {
@@ -505,7 +520,7 @@ impl State {
         if !state.body.is_empty() {
             let piece = state.body.split_to(state.body.len().min(bytes_max)).freeze();
             let bytes = u32::try_from(piece.len()).unwrap_or(u32::MAX);
-            state.grant(stream, bytes, &mut self.outbox);
+            state.grant(stream, bytes, &mut self.spare_bytes, &mut self.outbox);
             return Poll::Ready(Ok(BodyPart::Data(piece)));
         }
         if state.body_has_ended {
@@ -530,6 +545,7 @@ impl StreamState {
             trailers: None,
             expected_bytes: None,
             receive_window: Window::of(STREAM_WINDOW_BYTES),
+            window_bytes: STREAM_WINDOW_BYTES,
             owed_bytes: 0,
             body_waker: None,
             window: Window::of(window_bytes),
@@ -581,14 +597,21 @@ impl StreamState {
         is_last
     }
 
-    /// Opens the window of a body by bytes that were taken, once they are many.
-    fn grant(&mut self, stream: u32, bytes: u32, outbox: &mut Outbox) {
+    /// Opens the window of a body by bytes that were taken, once they are many; where all that came was taken, it grows.
+    fn grant(&mut self, stream: u32, bytes: u32, spare_bytes: &mut u32, outbox: &mut Outbox) {
         self.owed_bytes += bytes;
-        if self.owed_bytes < STREAM_WINDOW_BYTES / 2 || self.body_has_ended {
+        if self.owed_bytes < self.window_bytes / 2 || self.body_has_ended {
             return;
         }
-        let bytes = std::mem::take(&mut self.owed_bytes);
-        // No more than was taken from it.
+        let mut bytes = std::mem::take(&mut self.owed_bytes);
+        let has_rest = self.expected_bytes.is_none_or(|rest| rest > u64::from(self.window_bytes));
+        if self.body.is_empty() && has_rest {
+            let more = self.window_bytes.min(STREAM_WINDOW_BYTES_MAX - self.window_bytes).min(*spare_bytes);
+            self.window_bytes += more;
+            *spare_bytes -= more;
+            bytes += more;
+        }
+        // No more than was taken from it, up to its size.
         let _ = self.receive_window.grow(bytes, larder_wire::h2::Scope::Connection);
         outbox.own(|out| frame::write_window_update(out, stream, bytes));
     }

@@ -257,7 +257,7 @@ impl State {
         state.body.extend_from_slice(data);
         let padding = flow_bytes - data.len() as u32;
         if padding > 0 {
-            state.grant(stream, padding, &mut self.outbox);
+            state.grant(stream, padding, &mut self.spare_bytes, &mut self.outbox);
         }
         if ends_stream {
             state.end_body(stream)?;
@@ -270,7 +270,7 @@ impl State {
         if stream > self.last_stream {
             return Err(protocol("RST_STREAM on a stream that was not opened"));
         }
-        let Some(state) = self.streams.remove(&stream) else { return self.note(Flood::Control) };
+        let Some(state) = self.remove(stream) else { return self.note(Flood::Control) };
         state.end();
         self.note_end(stream, EndedBy::Client);
         self.note(Flood::RapidReset)
