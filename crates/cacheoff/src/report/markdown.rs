@@ -47,7 +47,7 @@ pub fn markdown(ledgers: &[Ledger]) -> String {
     out
 }
 
-/// What each row counts that some table has.
+/// The meaning of each row that some table has.
 fn meanings(compared: &[Comparison<'_>], out: &mut String) {
     let tables = || compared.iter().filter(|comparison| !is_time_wait(comparison));
     let is_there =
@@ -58,7 +58,7 @@ fn meanings(compared: &[Comparison<'_>], out: &mut String) {
         .map(|metric| format!("- **{}**: {}\n", name(metric), metric.sentence))
         .collect();
     if !lines.is_empty() {
-        let _ = write!(out, "\n## What the rows count\n\n{}", lines.concat());
+        let _ = write!(out, "\n## The rows\n\n{}", lines.concat());
     }
 }
 
