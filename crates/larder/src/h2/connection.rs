@@ -7,6 +7,7 @@ use super::state::{Event, State, Trouble};
 use super::stream::Stream;
 use crate::env::PeerFacts;
 use crate::h1::Workspace;
+use crate::partial_heads::{Crowded, HeadUnderWay};
 use crate::ticker::{Timer, Wait, WaitEnd};
 use crate::wire::Wire;
 use bytes::BytesMut;
@@ -51,6 +52,7 @@ pub fn serve(space: Rc<Workspace>, peer: PeerFacts, wire: Wire, inbox: BytesMut)
             unnoted: 0,
             gives_way: false,
             is_unflushed: false,
+            block: None,
             idle_since: now,
             head_since: now,
             written_at: now,
@@ -71,6 +73,8 @@ struct Connection {
     gives_way: bool,
     /// TLS may hold bytes that it has encrypted.
     is_unflushed: bool,
+    /// Counts the field block that is not whole yet.
+    block: Option<HeadUnderWay>,
     /// The tick since which no stream is open.
     idle_since: u64,
     /// The tick since which the preface or a field block has been on its way.
@@ -87,6 +91,8 @@ enum End {
     Idle,
     /// The preface or a field block did not come to its end in time.
     LateHead,
+    /// Field blocks and heads that are not whole take as much memory as they may, and this client's is long.
+    Crowded,
     /// The client reads nothing.
     Stalled,
     /// The server goes down, and all streams are done.
@@ -109,6 +115,9 @@ impl Connection {
         loop {
             if let Err(trouble) = self.begin_requests() {
                 return End::Trouble(trouble);
+            }
+            if self.count_block().is_err() {
+                return End::Crowded;
             }
             // After a read the exchanges run before their answers are written, so that these go out together; and a client that sends
             // without end, or takes a large answer as fast as it is written, must not hold up the others of its worker.
@@ -162,6 +171,16 @@ impl Connection {
         }
         if self.unnoted >= NOTED_REQUESTS {
             self.note_requests();
+        }
+        Ok(())
+    }
+
+    /// Counts a field block that is not whole among the heads under way, as a head of HTTP/1.1 is.
+    fn count_block(&mut self) -> Result<(), Crowded> {
+        let bytes = self.link.state.borrow().block_bytes();
+        match bytes {
+            0 => self.block = None,
+            bytes => self.block.get_or_insert_default().holds(&self.link.space.heads_under_way, bytes)?,
         }
         Ok(())
     }
@@ -237,6 +256,7 @@ impl Connection {
             End::Gone | End::Stalled => return,
             End::Drained => (ErrorCode::NoError, ""),
             End::Idle => (ErrorCode::NoError, "no request came for timeouts.idle"),
+            End::Crowded => (ErrorCode::EnhanceYourCalm, "heads under way take as much memory as they may"),
             End::LateHead => (ErrorCode::EnhanceYourCalm, "the request did not come to its end within timeouts.head"),
             End::Trouble(Trouble::Flood(flood)) => (ErrorCode::EnhanceYourCalm, flood.as_str()),
             End::Trouble(Trouble::Fault(fault)) => (fault.code, fault.detail),
@@ -248,6 +268,7 @@ impl Connection {
                 self.note_end("http2-fault");
             }
             End::LateHead => self.note_end("request-timeout"),
+            End::Crowded => self.note_end("heads-bytes-max"),
             _ => {}
         }
         if !matches!(end, End::Drained) {

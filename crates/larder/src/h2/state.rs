@@ -1,6 +1,8 @@
 //! The state of a connection: frames in, requests out; answers in, frames out. No socket and no clock but that of the meters.
 
 mod receive;
+#[cfg(test)]
+mod tests;
 
 use super::meters::{Flood, Meters};
 use crate::outbox::Outbox;
@@ -241,6 +243,11 @@ impl State {
         self.block.is_some() || self.expects != Expects::Frames
     }
 
+    /// Bytes that the field block which is not whole yet takes.
+    pub fn block_bytes(&self) -> usize {
+        self.block.as_ref().map_or(0, |block| block.bytes.capacity())
+    }
+
     /// Whether no stream is open.
     pub fn is_idle(&self) -> bool {
         self.streams.is_empty()
@@ -443,6 +450,9 @@ impl State {
     fn answered(&mut self, stream: u32) {
         let Some(state) = self.streams.get_mut(&stream) else { return };
         state.is_answered = true;
+        // Bytes beyond the length that the head stated would follow the end of the stream.
+        state.queue.clear();
+        state.queued_bytes = 0;
         wake(&mut state.flush_waker);
         if state.task.is_none() && !state.is_tunnel {
             self.finish(stream);
