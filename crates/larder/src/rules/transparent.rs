@@ -69,7 +69,8 @@ mod tests {
         let Loaded { config, .. } = Loaded::parse("test", text, &[]).unwrap();
         let own: OwnAddresses = ["127.0.0.1:3129".parse().unwrap()].into_iter().collect();
         let destination = found.map(|(host, leads_there)| (Host::parse(host).unwrap(), leads_there));
-        let found = FoundFacts { destination, ..FoundFacts::default() };
+        let mut found = FoundFacts::default();
+        found.destination.clone_from(&destination);
         let scene = Scene { destination: to.parse().ok(), ..Scene::at(&config.listens[0], (&config, &own, &found)) };
         scene.judge(asked)
     }
