@@ -75,7 +75,7 @@ fn welcome(space: &Rc<Workspace>, listener: &Arc<Listener>, arrival: Arrival) {
     let Arrival { socket, read, address, destination, is_by_tls, sni } = arrival;
     let (permit, full) = ConnectionPermit::take(&space.connections, env, address.ip());
     let scheme = if listener.tls.is_some() || is_by_tls { Scheme::Https } else { Scheme::Http };
-    let peer = PeerFacts { destination, sni, ..PeerFacts::at(listener, address, scheme) };
+    let peer = PeerFacts { destination: destination.map(Box::new), sni, ..PeerFacts::at(listener, address, scheme) };
     if let Some(full) = full {
         env.tally.connections_refused.add(1);
         return refuse(space, permit, full, peer, socket);

@@ -4,7 +4,7 @@
 use crate::base64;
 use crate::env::PeerFacts;
 use crate::h1::serve::serve_tunnel;
-use crate::h1::{Connection, TunnelReply, Workspace};
+use crate::h1::{Connection, Workspace};
 use crate::permit::ConnectionPermit;
 use crate::rehearse;
 use crate::socket::Socket;
@@ -12,15 +12,13 @@ use crate::ticker::Wait;
 use crate::wire::Wire;
 use bytes::{Buf, BytesMut};
 use larder_wire::RequestHead;
-use larder_wire::socks::server::{Asked, CONNECTED, Server, ServerFault, ServerStep, refusal_for};
+use larder_wire::socks::server::{Asked, Server, ServerFault, ServerStep};
 use std::io;
 use std::rc::Rc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Room for the longest message, and for the first bytes that a client sends behind its request.
 const READ_BYTES: usize = 1_024;
-
-const REPLY: TunnelReply = TunnelReply { opened: CONNECTED, refused: Some(refusal_for) };
 
 /// Serves the connection of a client, of which these bytes were read.
 pub fn begin(space: &Rc<Workspace>, peer: PeerFacts, (mut socket, read): (Socket, Vec<u8>), permit: ConnectionPermit) {
@@ -34,7 +32,7 @@ pub fn begin(space: &Rc<Workspace>, peer: PeerFacts, (mut socket, read): (Socket
                 Ok(head) => {
                     let mut connection = Connection::new(space, peer, Wire::Client(socket), inbox);
                     connection.permit = Some(permit);
-                    return serve_tunnel(connection, head, REPLY).await;
+                    return serve_tunnel(connection, head).await;
                 }
                 Err(why) => why,
             },

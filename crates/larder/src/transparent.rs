@@ -5,7 +5,7 @@
 use crate::config::Transparent;
 use crate::env::PeerFacts;
 use crate::h1::serve::serve_tunnel;
-use crate::h1::{Connection, TunnelReply, Workspace};
+use crate::h1::{Connection, Workspace};
 use crate::listener::Listener;
 use crate::permit::ConnectionPermit;
 use crate::proxy_protocol::{Arrival, Welcome};
@@ -108,7 +108,7 @@ impl Client {
             // Boxed, because the task lives as long as its tunnel.
             if let Some(connection) = Box::pin(self.tunnel((socket, to), first, permit)).await {
                 let (connection, connect) = connection;
-                serve_tunnel(connection, connect, TunnelReply { opened: b"", refused: None }).await;
+                serve_tunnel(connection, connect).await;
             }
         });
     }
@@ -142,7 +142,8 @@ impl Client {
                 return None;
             }
         };
-        let peer = PeerFacts { destination: Some(to), ..PeerFacts::at(&self.listener, self.address, Scheme::Https) };
+        let peer =
+            PeerFacts { destination: Some(Box::new(to)), ..PeerFacts::at(&self.listener, self.address, Scheme::Https) };
         let mut connection = Connection::new(self.space, peer, Wire::Client(socket), first);
         connection.permit = Some(permit);
         Some((connection, connect))

@@ -369,7 +369,7 @@ pub struct PeerFacts {
     /// The host and port of the CONNECT inside which the connection was opened.
     pub inside: Option<Box<(Host, u16)>>,
     /// The address that the client has connected to, where the kernel brought the connection here instead.
-    pub destination: Option<SocketAddr>,
+    pub destination: Option<Box<SocketAddr>>,
     /// The certificate that the client has shown to the listener.
     pub certificate: Option<Arc<ClientCertificate>>,
     /// The name for which the client's TLS asked, on this listener or inside the tunnel.
@@ -395,7 +395,7 @@ impl PeerFacts {
 
     /// The far end of a tunnel that was asked for with this host and port: the server that the client has connected to, where that is known.
     pub fn tunnel_end(&self, host: &Host, port: u16) -> (Host, u16) {
-        let connected = self.destination.map(|to| (Host::from(to.ip().to_canonical()), to.port()));
+        let connected = self.destination.as_deref().map(|to| (Host::from(to.ip().to_canonical()), to.port()));
         connected.unwrap_or_else(|| (host.clone(), port))
     }
 

@@ -27,6 +27,7 @@ use larder_wire::{Fault, FaultKind, Fields, Host, RequestHead, ResponseHead, Sid
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
+use std::num::NonZeroU16;
 use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -53,7 +54,7 @@ pub struct Connection {
     wire: Wire,
     inbox: BytesMut,
     scan: HeadScan,
-    served: u64,
+    has_served: bool,
     uploaded: u64,
     pauses: Pauses,
     /// Requests that the worker's list of clients was not told of yet.
@@ -73,14 +74,15 @@ pub struct Connection {
     framed: Framed,
     /// How the connection goes on after the current answer.
     next: Next,
-    /// The replies about a tunnel that the client did not ask for by HTTP. Until it is open nothing else goes out: such a client could read
-    /// no page.
-    tunnel_reply: Option<TunnelReply>,
-    /// The status of the current answer.
-    pub status: u16,
+    /// The status that a client's tunnel has got so far, which did not ask for it by HTTP. Until it is open nothing else goes out: such a
+    /// client could read no page.
+    tunnel_status: Option<NonZeroU16>,
     /// When the first bytes of the head that is being read came.
     head_began: Option<Instant>,
 }
+
+/// The allocator has a size of 512 bytes, and an idle connection takes one.
+const _: () = assert!(size_of::<Connection>() <= 512);
 
 /// Why no further request comes.
 #[derive(Debug)]
@@ -144,7 +146,7 @@ impl Connection {
             wire,
             inbox,
             scan: HeadScan::new(),
-            served: 0,
+            has_served: false,
             uploaded: 0,
             pauses: Pauses::default(),
             unnoted: 0,
@@ -156,20 +158,19 @@ impl Connection {
             version: Version::Http11,
             framed: Framed::NoBody,
             next: Next::Close,
-            tunnel_reply: None,
-            status: 0,
+            tunnel_status: None,
             head_began: None,
         })
     }
 
-    /// Has this tell the client of its tunnel, and nothing else go out before.
-    pub fn asks_for_tunnel(&mut self, reply: TunnelReply) {
-        self.tunnel_reply = Some(reply);
+    /// Has nothing go out before the client is told of its tunnel.
+    pub fn asks_for_tunnel(&mut self) {
+        self.tunnel_status = Some(NonZeroU16::MIN);
     }
 
-    /// The replies for a client that still waits for a tunnel.
-    pub fn takes_tunnel_reply(&mut self) -> Option<TunnelReply> {
-        self.tunnel_reply.take()
+    /// The replies for a client that still waits for a tunnel, and the status that a CONNECT would have got.
+    pub fn takes_tunnel_reply(&mut self) -> Option<(TunnelReply, u16)> {
+        self.tunnel_status.take().map(|status| (TunnelReply::of(&self.peer.listener), status.get()))
     }
 
     /// The next request. The outbox is written first, unless that request is here already: pipelined requests are answered in
@@ -218,14 +219,14 @@ impl Connection {
     /// Whether the bytes that are no request begin the preface of HTTP/2 (RFC 9113 section 3.3). The first line of it is here.
     fn begins_http2(&self) -> bool {
         let many = self.inbox.len().min(PREFACE.len());
-        self.served == 0
+        !self.has_served
             && self.peer.listener.in_force().http2
             && self.wire.tls_is_off()
             && self.inbox[..many] == PREFACE[..many]
     }
 
     fn begin_request(&mut self, head: &RequestHead) {
-        self.served += 1;
+        self.has_served = true;
         self.unnoted += 1;
         if self.unnoted >= NOTED_REQUESTS {
             self.note();
@@ -347,7 +348,7 @@ impl Connection {
     /// For how long a client may be silent before its next request.
     pub fn silence_max(&self) -> Duration {
         let timeouts = &self.space.env.config().timeouts;
-        if self.served > 0 { timeouts.idle } else { timeouts.head }
+        if self.has_served { timeouts.idle } else { timeouts.head }
     }
 
     /// Tells the worker's list of clients of the requests since the last call.
@@ -368,7 +369,7 @@ impl Connection {
             let timeouts = &self.space.env.config().timeouts;
             (timeouts.head, timeouts.idle)
         };
-        let waits_for_next = self.inbox.is_empty() && self.served > 0;
+        let waits_for_next = self.inbox.is_empty() && self.has_served;
         let (limit, wait) = match (waits_for_next, self.inbox.is_empty()) {
             (true, _) => (idle, Wait::Idle),
             (false, true) => (head, Wait::Idle),
@@ -492,7 +493,7 @@ impl Connection {
         if self.outbox.is_empty() {
             return Ok(0);
         }
-        if self.tunnel_reply.is_some() {
+        if self.tunnel_status.is_some() {
             self.outbox = Outbox::default();
             return Ok(0);
         }
@@ -629,7 +630,8 @@ impl ClientStream for Connection {
             AnswerBody::Unknown => Framed::UntilClose,
         };
         self.next = if keep && self.framed != Framed::UntilClose { Next::Continue } else { Next::Close };
-        (self.answer_began, self.status) = (true, head.status);
+        self.answer_began = true;
+        self.tunnel_status = self.tunnel_status.and_then(|_| NonZeroU16::new(head.status));
         let frame = render::AnswerFrame { version: self.version, framed: self.framed, next: self.next };
         let space = &self.space;
         self.outbox.own(|out| render::answer_head(out, head, frame, &space.answered_by));
@@ -649,7 +651,7 @@ impl ClientStream for Connection {
 
     fn open_tunnel(&mut self) {
         (self.answer_began, self.framed, self.next) = (true, Framed::UntilClose, Next::Close);
-        if let Some(reply) = self.tunnel_reply.take() {
+        if let Some((reply, _)) = self.takes_tunnel_reply() {
             self.outbox = Outbox::default();
             return self.outbox.own(|out| out.extend_from_slice(reply.opened));
         }

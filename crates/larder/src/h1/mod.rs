@@ -13,6 +13,7 @@ pub use serve::{Start, serve};
 
 use crate::clock;
 use crate::env::{Env, PeerFacts};
+use crate::listener::Listener;
 use crate::outbox::Outbox;
 use crate::partial_heads::HeadsUnderWay;
 use crate::permit::WorkerConnections;
@@ -22,6 +23,7 @@ use bytes::BytesMut;
 use head_cache::HeadCache;
 use idle::IdleConnections;
 use larder_wire::parse::HeadLimits;
+use larder_wire::socks::server::{CONNECTED, refusal_for};
 use larder_wire::{Host, Version};
 use std::cell::RefCell;
 use std::io;
@@ -66,6 +68,16 @@ pub struct TunnelReply {
     pub opened: &'static [u8],
     /// It is not, for which a CONNECT would have got this status; without it the connection is reset.
     pub refused: Option<fn(u16) -> [u8; 10]>,
+}
+
+impl TunnelReply {
+    /// The replies at this listener.
+    pub fn of(listener: &Listener) -> TunnelReply {
+        match listener.socks {
+            true => TunnelReply { opened: CONNECTED, refused: Some(refusal_for) },
+            false => TunnelReply { opened: b"", refused: None },
+        }
+    }
 }
 
 /// [`crate::h2::serve`].

@@ -190,8 +190,8 @@ async fn leave_http(
     let leaving = exchange(&mut connection, request, begun).leave(&mut *connection).await;
     match (leaving.outcome, leaving.record) {
         (LeaveOutcome::Answered(ended), _) => {
-            if let Some(reply) = connection.takes_tunnel_reply() {
-                refuse_tunnel(connection, reply).await;
+            if let Some((reply, status)) = connection.takes_tunnel_reply() {
+                refuse_tunnel(connection, reply, status).await;
                 return None;
             }
             let next = after(&mut connection, ended).await;
@@ -210,8 +210,8 @@ async fn leave_http(
 }
 
 /// Serves a connection that wants a tunnel without having asked for it by HTTP: as if this CONNECT had come, but for its answer.
-pub async fn serve_tunnel(mut connection: Box<Connection>, connect: RequestHead, reply: TunnelReply) {
-    connection.asks_for_tunnel(reply);
+pub async fn serve_tunnel(mut connection: Box<Connection>, connect: RequestHead) {
+    connection.asks_for_tunnel();
     let record = connection.space.env.begin_guarded(&connect, &connection.peer);
     if let Some(connection) = Box::pin(leave_http(connection, connect, record)).await {
         serve(connection, Start::NextRequest).await;
@@ -219,9 +219,9 @@ pub async fn serve_tunnel(mut connection: Box<Connection>, connect: RequestHead,
 }
 
 /// Ends a connection whose client waits for a tunnel, and gets none.
-async fn refuse_tunnel(mut connection: Box<Connection>, reply: TunnelReply) {
+async fn refuse_tunnel(mut connection: Box<Connection>, reply: TunnelReply, status: u16) {
     let Some(refused) = reply.refused else { return connection.end_by_reset() };
-    let bytes = refused(connection.status);
+    let bytes = refused(status);
     connection.outbox = Outbox::default();
     connection.outbox.own(|out| out.extend_from_slice(&bytes));
     connection.close().await;
