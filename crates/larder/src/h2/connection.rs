@@ -26,6 +26,9 @@ const LINGER: Duration = Duration::from_millis(500);
 /// Bytes that a client may send after the last frame, which are read so that a reset does not overtake that frame.
 const LINGER_BYTES_MAX: usize = 512 * 1024;
 
+/// Requests that one connection begins before the others of its worker have their turn: a read may hold thousands of small heads.
+const TURN_REQUESTS_MAX: usize = 32;
+
 /// After so many requests of one connection the worker's list of clients is told of them.
 const NOTED_REQUESTS: u64 = 32;
 
@@ -113,9 +116,11 @@ enum Turn {
 impl Connection {
     async fn run(&mut self, timer: &Timer) -> End {
         loop {
-            if let Err(trouble) = self.begin_requests() {
-                return End::Trouble(trouble);
-            }
+            let has_more = match self.begin_requests() {
+                Ok(has_more) => has_more,
+                Err(trouble) => return End::Trouble(trouble),
+            };
+            self.gives_way |= has_more;
             if self.count_block().is_err() {
                 return End::Crowded;
             }
@@ -126,7 +131,7 @@ impl Connection {
             }
             let (limit, late) = self.limit();
             let wait = if self.link.state.borrow().is_leaving() { Wait::Busy } else { Wait::Idle };
-            let turn = timer.limit(limit, wait, poll_fn(|cx| self.poll_turn(cx))).await;
+            let turn = timer.limit(limit, wait, poll_fn(|cx| self.poll_turn(cx, has_more))).await;
             match turn {
                 Ok(Ok(Turn::Closed)) | Ok(Err(_)) => return End::Gone,
                 Ok(Ok(Turn::Read)) => self.gives_way = true,
@@ -144,20 +149,24 @@ impl Connection {
         }
     }
 
-    /// Begins the requests that have come, and makes frames of what waits.
-    fn begin_requests(&mut self) -> Result<(), Trouble> {
-        loop {
+    /// Begins requests that have come, and makes frames of what waits. Whether more may have come.
+    fn begin_requests(&mut self) -> Result<bool, Trouble> {
+        let mut begun = 0;
+        let has_more = loop {
+            if begun == TURN_REQUESTS_MAX || !self.link.state.borrow().may_read() {
+                break true;
+            }
             let event = self.link.state.borrow_mut().next_event();
             match event? {
-                Event::NeedsBytes => break,
+                Event::NeedsBytes => break false,
                 Event::Request { stream, ends_stream } => {
-                    self.unnoted += 1;
+                    (begun, self.unnoted) = (begun + 1, self.unnoted + 1);
                     if let Some(answered) = request::begin(&self.link, stream, ends_stream)? {
                         self.answered.push((stream, answered));
                     }
                 }
             }
-        }
+        };
         let mut state = self.link.state.borrow_mut();
         state.pump();
         let tally = &self.link.space.env.tally;
@@ -172,7 +181,7 @@ impl Connection {
         if self.unnoted >= NOTED_REQUESTS {
             self.note_requests();
         }
-        Ok(())
+        Ok(has_more)
     }
 
     /// Counts a field block that is not whole among the heads under way, as a head of HTTP/1.1 is.
@@ -219,8 +228,8 @@ impl Connection {
         limit
     }
 
-    /// Writes what waits, and reads what has come.
-    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Turn>> {
+    /// Writes what waits, and reads what has come, unless bytes that were read wait still.
+    fn poll_turn(&mut self, cx: &mut Context<'_>, has_more: bool) -> Poll<io::Result<Turn>> {
         if self.link.take_change(cx) {
             return Poll::Ready(Ok(Turn::Changed));
         }
@@ -237,6 +246,9 @@ impl Connection {
         }
         if !state.may_read() {
             return Poll::Pending;
+        }
+        if has_more {
+            return Poll::Ready(Ok(Turn::Changed));
         }
         let mut scratch = self.link.space.scratch.borrow_mut();
         let mut room = ReadBuf::new(&mut scratch);
