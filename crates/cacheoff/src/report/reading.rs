@@ -58,14 +58,18 @@ fn load() -> [Line; 3] {
             "Rates",
             "Figures are those of the phase in the heading; warm-up phases are played and not counted. \"≥\" marks a rate that the \
              referee bounded, because its busiest thread, or all of its threads on their cores, used more than 90 % of a core: the cache \
-             can do at least so much, and ranks nowhere. \"Requests due\" has no figure where robots ask as fast as they are answered."
+             can do at least so much, and ranks nowhere; the times of such a play are those of cache and referee together. A calibration \
+             is full on purpose and has no such mark. \"Requests due\" has no figure where robots ask as fast as they are answered."
                 .to_owned(),
         ),
     ]
 }
 
 const HITS: &str = "The document hit ratio is the share of basic replies that no transaction of an origin answered, by the origins' own \
-    journal and by an echo that they sign. \"Offered\" is the ratio of a cache that never forgets, with the very requests of the play; \
+    journal and by an echo that they sign; basic are GETs of whole objects without a condition, which leaves out validations, reloads, \
+    parts, HEAD and POST. \"Of those, collapsed\" is a share of all basic replies too. A missing hit is one that was offered and did not \
+    come: \"evicted\" says that the object had been answered whole before, \"on-its-way\" that an earlier request for it was not \
+    answered yet, \"first-failed\" that the earlier answer was not whole. \"Offered\" is the ratio of a cache that never forgets, with the very requests of the play; \
     \"hits of those offered\" is the one divided by the other, and compares entries whose requests differ by chance. \"Ideal of the \
     full-length workload\" is planned for an ideal cache and the whole length: a short play may offer more or less.";
 const STRUCK_OUT: &str = "A figure that does not count is struck out. Noise of the machine spoils times, rates and CPU; numbers of \
@@ -113,7 +117,9 @@ fn intervals(ledgers: &[Ledger]) -> Line {
               these rounds are drawn anew (bootstrap, 1,000 drawings): with few rounds a crude one. A ratio is the median of the ratios of \
               single rounds, of two plays of the same round and seed, and need not be the ratio of two medians. \"Not distinguished\" says \
               that the interval of the differences holds zero, and does not say that the two are equal. \"≤\" and \"≥\" before a ratio \
-              stem from a rate with \"≥\". Medians of two rows may be those of two rounds: they do not multiply."
+              stem from a rate with \"≥\". A play that is not valid, because of noise or because the referee was its limit, is played \
+              again, twice at most, whoever played it; the last one counts where it is valid or where cache and referee were both at \
+              their limit, as its remark says. Medians of two rows may be those of two rounds: they do not multiply."
             .to_owned(),
     };
     ("Intervals and ratios", text)
@@ -129,7 +135,7 @@ fn outage(ledgers: &[Ledger]) -> Option<Line> {
     };
     let cut = if found.cut.is_empty() { "not told" } else { &found.cut };
     let text = format!(
-        "The stop: {cut}.{survives} The cache stays stopped for {}. Times count from the exec of the command that starts it again, and are \
+        "The stop: {cut}.{survives} The cache stays stopped for {} or a little longer (\"stopped for\"). Times count from the exec of the command that starts it again, and are \
          exact to the row beside them, the gap between two probes. \"Kept of the older objects\" is the share of those that were \
          stored, and were hits when asked for again, before the load that ran until the stop; \"kept of the last 5 s\" that of the \
          objects that came new into this load in its last 5 s. Both count only objects that no probe asked for since the start, and \
