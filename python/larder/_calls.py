@@ -159,11 +159,9 @@ class Calls:
                     times.append(perf_counter_ns() - begun)
                 if value is not None:
                     return CHANGED, self._decided(request, index, value)
-            # Each change notes its hook, also one that is refused: without a note there is nothing to look for.
-            if request._decided_by >= 0:
-                changes = _messages.changes_of(request)
-                if changes:
-                    return CHANGED, self._changed(request, changes)
+            changes = _messages.changes_of(request)
+            if changes:
+                return CHANGED, self._changed(request, changes)
             return UNCHANGED, f"{{{self._reads(request)}}}" if request._reads else ""
         except AmbiguousCookie as error:
             return FAILED, f'{{"hook":{index},"line":{self._hooks[index].line},"ambiguous":{quoted(str(error.args[0]))}}}'

@@ -4,6 +4,8 @@ mod bodies;
 mod checks;
 mod framing;
 mod heads;
+#[path = "../../../../fuzz/mutations.rs"]
+mod mutations;
 mod properties;
 mod seeds;
 mod urls;

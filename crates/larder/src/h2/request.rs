@@ -140,7 +140,7 @@ fn leave_http(link: &Rc<Link>, number: u32, stream: Stream, mut head: Box<Reques
     let record = exchange::begin(&link.space.env, &link.peer, &head);
     let body = RequestBody::of(&head);
     let exchange = Exchange { request: Rc::new(*head), record, verdict: None, key: None, body };
-    let stream = stream.with_websocket_key(key);
+    let stream = stream.of_tunnel(key);
     let begun_at = Rc::clone(link);
     let task = tokio::task::spawn_local(Box::pin(async move {
         serve_tunnel(&begun_at, exchange, stream).await;

@@ -31,6 +31,8 @@ pub struct Stream {
     /// The timer of its waits; most answers need none.
     timer: Option<Timer>,
     answer_began: bool,
+    /// The request has no body: bytes that come belong to the tunnel that it asks for.
+    has_no_body: bool,
     /// The key that was sent to the origin of a WebSocket, by which it proves that it speaks that protocol.
     websocket_key: Option<String>,
     uploaded: u64,
@@ -45,16 +47,16 @@ impl Stream {
             link: Rc::clone(link),
             number,
             answer_began: false,
+            has_no_body: false,
             websocket_key: None,
             uploaded: 0,
             pauses: Pauses::default(),
         }
     }
 
-    /// The stream of a request to open a WebSocket, whose origin is sent this key.
-    pub fn with_websocket_key(mut self, key: Option<String>) -> Stream {
-        self.websocket_key = key;
-        self
+    /// The stream of a request for a tunnel; the origin of a WebSocket is sent this key.
+    pub fn of_tunnel(self, websocket_key: Option<String>) -> Stream {
+        Stream { has_no_body: true, websocket_key, ..self }
     }
 
     /// The stream as one of bytes: its answer has begun, and is a tunnel.
@@ -298,7 +300,7 @@ impl ClientStream for Stream {
     }
 
     fn body_is_over(&mut self) -> bool {
-        self.link.state.borrow().body_is_over(self.number)
+        self.has_no_body || self.link.state.borrow().body_is_over(self.number)
     }
 
     fn other_side(&self) -> OtherSide {

@@ -8,7 +8,7 @@ use larder::server::Server;
 use larder_wire::h2::ErrorCode;
 use larder_wire::h2::frame::{self, Settings};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -349,6 +349,19 @@ fn extended<'a>(authority: &'a str, protocol: &'a str, path: &'a str) -> Vec<(&'
         ("sec-websocket-version", "13"),
         ("sec-websocket-protocol", "chat"),
     ]
+}
+
+#[test]
+fn an_origin_that_opens_nothing_in_time_is_late_and_not_its_client() {
+    let folder = tempfile::tempdir().unwrap();
+    // It takes the connection, and never answers.
+    let origin = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = origin.local_addr().unwrap();
+    let site = format!("[timeouts]\nrequest = \"1s\"\n[[site]]\nhosts = [\"chat.test\"]\norigin = \"http://{to}\"\n");
+    let (_server, address) = proxy(folder.path(), &site);
+    let mut client = connect(address);
+    client.request(1, &extended("chat.test", "websocket", "/ws"), false);
+    assert_eq!(client.answer(1).status(), "504");
 }
 
 #[test]
