@@ -2,12 +2,13 @@
 //! does. The mutations are drawn from a fixed seed: a red run is a red run everywhere. Part of the tests of the crates whose parsers are
 //! fuzzed.
 
+use super::checks::Check;
 use std::path::Path;
 
 const MUTATIONS_PER_SEED: u64 = 1000;
 
 /// Has every check, by the name of its target, hold for every seed and its mutations, into which these pieces are spliced.
-pub fn play(checks: &[(&str, fn(&[u8]))], morsels: &[&[u8]]) {
+pub fn play(checks: &[Check], morsels: &[&[u8]]) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
     for (name, check) in checks {
         let mut files: Vec<_> = std::fs::read_dir(folder.join(name)).expect("a folder per target").flatten().collect();
