@@ -16,8 +16,8 @@ use crate::record::Query;
 use crate::reload;
 use crate::script::Nursery;
 use crate::shared::{Command, OpenListener, Parts, Reread, Shared, StartError, StoreFolder, ValueSources, listener};
-use crate::tls;
 use crate::tls::served::CertificateStamp;
+use crate::tls::{self, TrustedRoots};
 use crate::trace::Traces;
 use crate::upstream::{self, Groups, ResolverChoice};
 use crate::worker::Worker;
@@ -64,7 +64,7 @@ impl Server {
         let mut plan: Plan = plan.into();
         let folder = StoreFolder::of(&mut plan.config)?;
         let config = &plan.config;
-        let roots = tls::roots(&config.upstream.extra_roots).map_err(StartError::Tls)?;
+        let roots = TrustedRoots::read(&config.upstream.extra_roots).map_err(StartError::Tls)?;
         let client_tls = tls::client_config(&roots).map_err(StartError::Tls)?;
         let files: Vec<CertificateStamp> = config.listens.iter().map(CertificateStamp::of).collect();
         let listeners = config.listens.iter().map(listener).collect::<Result<Vec<_>, _>>()?;

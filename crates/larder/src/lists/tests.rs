@@ -23,7 +23,7 @@ impl Stage {
     }
 
     fn over(folder: tempfile::TempDir) -> Stage {
-        let roots = tls::Roots { certificates: Vec::new(), troubles: Vec::new() };
+        let roots = tls::Roots::none().into();
         let lists = Arc::new(Lists::default());
         let keeper = Keeper::new(Arc::clone(&lists), folder.path(), tls::client_config(&roots).unwrap());
         Stage { folder, lists, keeper }
@@ -411,7 +411,7 @@ fn a_download_that_does_not_end_is_given_up() {
         ("http", b"", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", "more than 32 interim responses"),
     ] {
         let source = url::parse(&format!("{scheme}://{}/", endless_origin(first, again))).unwrap();
-        let tls = tls::client_config(&tls::Roots { certificates: Vec::new(), troubles: Vec::new() }).unwrap();
+        let tls = tls::client_config(&tls::Roots::none().into()).unwrap();
         let within = Duration::from_millis(if wanted == too_long { 300 } else { 60_000 });
         let none = download::Validators::default();
         let fetched = download::fetch(within, &source, &none, &tls, 1 << 30, &mut std::io::sink());
@@ -468,7 +468,7 @@ fn a_download_over_tls_is_verified_and_whole() {
     let source = url::parse(&format!("https://{address}/ads.txt")).unwrap();
     let fetch = |roots: &tls::Roots| {
         let mut body = Vec::new();
-        let tls = tls::client_config(roots).unwrap();
+        let tls = tls::client_config(&roots.clone().into()).unwrap();
         let fetched = download::fetch(
             download::DOWNLOAD_WITHIN,
             &source,

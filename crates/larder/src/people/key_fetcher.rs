@@ -98,7 +98,7 @@ mod tests {
         );
         let loaded = Loaded::parse("test", &text, &[]).unwrap_or_else(|report| panic!("{report}"));
         let people = People::default();
-        let roots = tls::Roots { certificates: Vec::new(), troubles: Vec::new() };
+        let roots = tls::Roots::none().into();
         people.fetch_with(tls::client_config(&roots).unwrap());
         people.have(people.prepare(&loaded.config).unwrap(), &loaded.config).unwrap();
         let login = people.login("a").unwrap();

@@ -94,7 +94,7 @@ pub(super) fn login(settings: &str) -> (People, Arc<LoginState>) {
 /// A login whose servers have to be known by these roots.
 pub(super) fn login_by(settings: &str, roots: &tls::Roots) -> (People, Arc<LoginState>) {
     let people = People::default();
-    people.fetch_with(tls::client_config(roots).unwrap());
+    people.fetch_with(tls::client_config(&roots.clone().into()).unwrap());
     let login = reload(&people, settings);
     (people, login)
 }

@@ -18,7 +18,7 @@ use crate::tls::clients::ClientTrust;
 use crate::tls::interception::Interception;
 use crate::tls::served::{CertificateStamp, ServedCertificate};
 use crate::tls::server::Certificates;
-use crate::tls::{self, Roots, TlsError};
+use crate::tls::{self, TlsError, TrustedRoots};
 use crate::upstream::{self, Groups, SettingsFault};
 use crate::visitors::{self, Visitor};
 use larder_cache::store::OpenFault;
@@ -70,7 +70,7 @@ pub struct Shared {
     /// Limits the questions to workers that wait for an answer.
     questions: Arc<tokio::sync::Semaphore>,
     draining: AtomicBool,
-    roots: Roots,
+    roots: TrustedRoots,
     runs: Mutex<HashMap<String, OpenRun>>,
     runs_opened: AtomicU64,
     commands: Mutex<Vec<Sender<Command>>>,
@@ -150,7 +150,7 @@ pub struct Parts {
     /// Reads the configuration again.
     pub reread: Option<Reread>,
     /// Certificates that origins are verified by.
-    pub roots: Roots,
+    pub roots: TrustedRoots,
     /// The folder of the control socket.
     pub folder: StoreFolder,
     /// Where the admin side listens.
@@ -286,7 +286,7 @@ impl Shared {
     fn write_ca_bundle(&self) -> Result<PathBuf, StartError> {
         let authority = self.interception.authority().map_err(StartError::Tls)?;
         let ca_bundle = self.folder.path().join("ca-bundle.pem");
-        let certificates = self.roots.certificates.iter().cloned().chain([authority.certificate().clone()]);
+        let certificates = self.roots.wait().certificates.iter().cloned().chain([authority.certificate().clone()]);
         tls::bundle::write(&ca_bundle, certificates, []).map_err(StartError::Tls)?;
         Ok(ca_bundle)
     }

@@ -76,12 +76,8 @@ fn load(text: &str) -> Result<Loaded, String> {
 /// It is costly to make, and no run uses it.
 fn client_tls() -> Arc<rustls::ClientConfig> {
     static CONFIG: OnceLock<Arc<rustls::ClientConfig>> = OnceLock::new();
-    let make = || tls::client_config(&no_roots()).expect("a client without roots");
+    let make = || tls::client_config(&Roots::none().into()).expect("a client without roots");
     Arc::clone(CONFIG.get_or_init(make))
-}
-
-fn no_roots() -> Roots {
-    Roots { certificates: Vec::new(), troubles: Vec::new() }
 }
 
 impl Simulated {
@@ -117,7 +113,7 @@ impl Simulated {
             common,
             sources: Default::default(),
             reread: Some(Box::new(move || load(&again))),
-            roots: no_roots(),
+            roots: Roots::none().into(),
             nursery: Nursery::new(Arc::clone(&upstream.mounts), store_folder.path().to_owned()),
             folder: store_folder,
             groups: Arc::clone(&upstream.groups),

@@ -81,7 +81,7 @@ mod tests {
     use rustls::ClientConnection;
 
     fn hello_of(host: &str) -> Vec<u8> {
-        let config = client_config(&Roots { certificates: Vec::new(), troubles: Vec::new() }).unwrap();
+        let config = client_config(&Roots::none().into()).unwrap();
         let name = server_name(&Host::parse(host).unwrap()).unwrap();
         let mut bytes = Vec::new();
         ClientConnection::new(config, name).unwrap().write_tls(&mut bytes).unwrap();

@@ -16,8 +16,10 @@ mod pem;
 mod recent;
 mod sessions;
 mod trouble;
+mod trusted;
 
 pub use trouble::{HandshakeTrouble, TlsError};
+pub use trusted::TrustedRoots;
 
 use clients::ClientTrust;
 use larder_wire::Host;
@@ -46,6 +48,21 @@ pub struct Roots {
 }
 
 impl Roots {
+    /// No origin is verified by these.
+    pub fn none() -> Roots {
+        Roots { certificates: Vec::new(), troubles: Vec::new() }
+    }
+
+    /// With further certificates.
+    fn and(mut self, more: Vec<CertificateDer<'static>>) -> Roots {
+        self.certificates.extend(more);
+        if self.certificates.is_empty() {
+            let remedy = "install the package ca-certificates or set SSL_CERT_FILE";
+            self.troubles.push(format!("no root certificates found, no origin can be verified: {remedy}"));
+        }
+        self
+    }
+
     /// The certificates as a store for a verifier. Certificates it cannot read are left out: system
     /// bundles have some that are decades old.
     pub fn store(&self) -> RootCertStore {
@@ -58,25 +75,27 @@ impl Roots {
 /// The roots of the system (`SSL_CERT_FILE` and `SSL_CERT_DIR` are honoured) and those of the files in `extra`.
 /// Trouble with the system's is noted; a file that was named must be readable.
 pub fn roots(extra: &[PathBuf]) -> Result<Roots, TlsError> {
+    Ok(system_roots().and(named_roots(extra)?))
+}
+
+fn system_roots() -> Roots {
     let native = rustls_native_certs::load_native_certs();
-    let mut roots =
-        Roots { certificates: native.certs, troubles: native.errors.iter().map(ToString::to_string).collect() };
-    for path in extra {
-        roots.certificates.extend(certificates_of(path)?);
-    }
-    if roots.certificates.is_empty() {
-        let remedy = "install the package ca-certificates or set SSL_CERT_FILE";
-        roots.troubles.push(format!("no root certificates found, no origin can be verified: {remedy}"));
-    }
-    Ok(roots)
+    Roots { certificates: native.certs, troubles: native.errors.iter().map(ToString::to_string).collect() }
+}
+
+fn named_roots(files: &[PathBuf]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let found = files.iter().map(|path| certificates_of(path)).collect::<Result<Vec<_>, _>>()?;
+    Ok(found.into_iter().flatten().collect())
 }
 
 /// The configuration for connections to origins: certificates verified against `roots`, http/1.1.
-pub fn client_config(roots: &Roots) -> Result<Arc<ClientConfig>, TlsError> {
+pub fn client_config(roots: &TrustedRoots) -> Result<Arc<ClientConfig>, TlsError> {
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|source| TlsError::Rustls { what: "cannot set up TLS towards origins", source })?
-        .with_root_certificates(roots.store())
+        .dangerous()
+        // No danger: the usual verifier, which waits for its roots.
+        .with_custom_certificate_verifier(roots.verifier())
         .with_no_client_auth();
     config.alpn_protocols = vec![ALPN_HTTP_1_1.to_vec()];
     config.resumption = Resumption::store(Arc::new(Sessions::new()));

@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn the_path_is_added_to_the_base() {
-        let tls = tls::client_config(&tls::Roots { certificates: Vec::new(), troubles: Vec::new() }).unwrap();
+        let tls = tls::client_config(&tls::Roots::none().into()).unwrap();
         for (base, target) in
             [("http://127.0.0.1:4318", "/v1/traces"), ("https://collector.example/otlp/", "/otlp/v1/traces")]
         {

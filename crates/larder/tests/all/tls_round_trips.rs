@@ -44,7 +44,7 @@ async fn handshake(config: Arc<ServerConfig>, roots: &Roots, name: &str) -> (io:
         stream.write_all(b"hello").await?;
         stream.shutdown().await
     };
-    let connector = TlsConnector::from(client_config(roots).unwrap());
+    let connector = TlsConnector::from(client_config(&roots.clone().into()).unwrap());
     let client = async {
         let stream = TcpStream::connect(address).await.unwrap();
         let mut stream = connector.connect(server_name(&host(name)).unwrap(), stream).await?;

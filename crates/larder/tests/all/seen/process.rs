@@ -278,3 +278,43 @@ fn files_and_the_socket_are_closed_to_others() {
         running.end();
     }
 }
+
+#[test]
+fn clients_are_served_while_the_roots_of_the_system_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    super::schemes::write_pair(folder.path(), "localhost");
+    let path = folder.path().display();
+    let origin = stand::origin();
+    let secured = format!(
+        "{}[[listen]]\naddress = \"127.0.0.1:0\"\ntls = [{{ chain = \"{path}/chain.pem\", key = \"{path}/key.pem\" }}]\n\
+         [[site]]\nhosts = [\"localhost\"]\norigin = \"http://{origin}\"\n",
+        super::reload::base(folder.path()),
+    );
+    let secured = stand::server(folder.path(), &secured);
+    let (roots, own) = (folder.path().join("roots"), folder.path().join("own"));
+    fs::create_dir(&own).unwrap();
+    let text = format!(
+        "store = \"{}/store\"\nadmin = \"none\"\nmemory = \"16MB\"\ndisk = 0\n[[listen]]\naddress = \"127.0.0.1:0\"\n\
+         [[site]]\nhosts = [\"www.example\"]\norigin = \"https://localhost:{}\"\nhost = \"origin\"\n\
+         [[site]]\nhosts = [\"plain.example\"]\norigin = \"http://{origin}\"\n",
+        own.display(),
+        secured.addresses()[0].port(),
+    );
+    fs::write(own.join("larder.toml"), text).unwrap();
+    // Nobody writes to it for the time being: who reads it waits.
+    assert!(Command::new("mkfifo").arg(&roots).status().unwrap().success());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_larder"));
+    command.env("SSL_CERT_FILE", &roots).env_remove("SSL_CERT_DIR");
+    let running = Running::of(command, &own);
+    let get = |host: &str| {
+        stand::exchange(running.proxy, &format!("GET /fresh HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"))
+    };
+    for how in ["uri-miss", "hit"] {
+        let answer = get("plain.example");
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(how), "{answer}");
+    }
+    fs::write(&roots, fs::read(folder.path().join("chain.pem")).unwrap()).unwrap();
+    let answer = get("www.example");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    running.end();
+}

@@ -36,7 +36,7 @@ pub(super) fn secured<S: Read + Write>(
     root: CertificateDer<'static>,
     name: &str,
 ) -> io::Result<StreamOwned<ClientConnection, S>> {
-    let config = client_config(&Roots { certificates: vec![root], troubles: Vec::new() }).unwrap();
+    let config = client_config(&Roots { certificates: vec![root], troubles: Vec::new() }.into()).unwrap();
     let mut tls = ClientConnection::new(config, server_name(&Host::parse(name).unwrap()).unwrap()).unwrap();
     while tls.is_handshaking() {
         if let Err(error) = tls.complete_io(&mut stream) {
@@ -174,7 +174,7 @@ fn is_opened(from: [u8; 4], proxy: SocketAddr, authority: &str, root: &Certifica
 
 /// A client's ClientHello.
 fn hello(root: &CertificateDer<'static>) -> Vec<u8> {
-    let config = client_config(&Roots { certificates: vec![root.clone()], troubles: Vec::new() }).unwrap();
+    let config = client_config(&Roots { certificates: vec![root.clone()], troubles: Vec::new() }.into()).unwrap();
     let mut tls = ClientConnection::new(config, server_name(&Host::parse("localhost").unwrap()).unwrap()).unwrap();
     let mut bytes = Vec::new();
     while tls.wants_write() {
