@@ -170,6 +170,7 @@ pub async fn upgrade<S: ClientStream>(
     }
     match asked {
         Err(fault) => answer(stream, request, page_of(&fault, record), record),
+        Ok(upgraded) if !stream.may_pass_on(upgraded.head()) => answer(stream, request, opens_nothing(), record),
         Ok(Upgraded::Switched(switched)) => switch(stream, *switched, ask.limits(), record),
         Ok(Upgraded::Declined(_)) if fetch::is_judged(&env, &request.method, &ask) => {
             // A service looks at answers, and this one passed it by: the request is sent without the offer.
@@ -196,6 +197,11 @@ async fn without_offer<S: ClientStream>(
     // Boxed, because it is rare.
     let answered = Box::pin(by_verdict(stream, request, verdict, RequestBody::None, (None, record)));
     LeaveOutcome::Answered(answered.await)
+}
+
+fn opens_nothing() -> Page {
+    let what = "The origin has not opened the protocol that was asked for.";
+    Page::new(502, "upgrade", what, "Ask its operator whether it speaks this protocol at this path.")
 }
 
 fn switch<S: ClientStream>(
@@ -241,11 +247,7 @@ async fn ask_upgrade(
         },
     };
     let upgraded = env.upstreams.upgrade(&mut call, &offer).await?;
-    let status = match &upgraded {
-        Upgraded::Switched(switched) => switched.head.status,
-        Upgraded::Declined(response) => response.head.status,
-    };
-    notes.answered(clock::instant(), status);
+    notes.answered(clock::instant(), upgraded.head().status);
     Ok(upgraded)
 }
 

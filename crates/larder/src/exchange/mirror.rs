@@ -318,6 +318,10 @@ impl<S: ClientStream> ClientStream for MirrorStream<'_, S> {
         self.inner.switch_protocols(head)
     }
 
+    fn may_pass_on(&self, head: &ResponseHead) -> bool {
+        self.inner.may_pass_on(head)
+    }
+
     fn send(&mut self, pieces: std::vec::Drain<'_, Bytes>) {
         match self.rewriter {
             None => self.inner.send(pieces),

@@ -45,6 +45,12 @@ pub trait ClientStream {
     /// the same on this transport; gives the status.
     fn switch_protocols(&mut self, head: &mut ResponseHead) -> u16;
 
+    /// Whether the client may see what an origin answered to an offer of protocols. Over HTTP/2 a success would be taken for the
+    /// opened protocol (RFC 8441 section 5), whatever the origin meant by it.
+    fn may_pass_on(&self, _: &ResponseHead) -> bool {
+        true
+    }
+
     /// Hands over pieces of the body that are shared with the store.
     fn send(&mut self, pieces: std::vec::Drain<'_, Bytes>);
 

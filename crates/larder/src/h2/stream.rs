@@ -176,13 +176,16 @@ impl ClientStream for Stream {
         self.link.wake();
     }
 
+    fn may_pass_on(&self, head: &ResponseHead) -> bool {
+        let Some(key) = &self.websocket_key else { return true };
+        match head.status {
+            101 => websocket::accepts(head, key),
+            status => !(200..300).contains(&status),
+        }
+    }
+
     fn switch_protocols(&mut self, head: &mut ResponseHead) -> u16 {
         self.answer_began = true;
-        let accepts = self.websocket_key.as_deref().is_some_and(|key| websocket::accepts(head, key));
-        if !accepts {
-            self.reset(ErrorCode::Connect);
-            return 502;
-        }
         websocket::to_http2(head);
         let mut state = self.link.state.borrow_mut();
         if state.has(self.number) {

@@ -38,6 +38,16 @@ pub enum Upgraded {
     Declined(OriginResponse),
 }
 
+impl Upgraded {
+    /// The head of the answer.
+    pub fn head(&self) -> &ResponseHead {
+        match self {
+            Upgraded::Switched(switched) => &switched.head,
+            Upgraded::Declined(response) => &response.head,
+        }
+    }
+}
+
 /// A connection that left HTTP.
 pub struct Switched {
     /// The head of the 101.

@@ -390,8 +390,10 @@ fn a_websocket_is_a_stream() {
         client.request(stream, &fields, false);
         client.answer(stream)
     };
-    assert_eq!(ask(3, extended("chat.test", "websocket", "/plain")).reset, Some(ErrorCode::Connect));
-    assert_eq!(ask(5, extended("chat.test", "websocket", "/wrong")).reset, Some(ErrorCode::Connect));
+    for (stream, path) in [(3, "/plain"), (5, "/wrong")] {
+        let answer = ask(stream, extended("chat.test", "websocket", path));
+        assert!(answer.status() == "502" && answer.text().contains("has not opened"), "{path}: {}", answer.text());
+    }
     assert_eq!(ask(7, extended("chat.test", "connect-udp", "/chat")).status(), "501");
     let mut fields = extended("chat.test", "websocket", "/chat");
     fields[0].1 = "GET";
@@ -401,7 +403,9 @@ fn a_websocket_is_a_stream() {
     assert_eq!(ask(11, fields).status(), "400");
     drop(client);
     let log = log(server, folder.path());
-    assert!(log.contains("\"GET http://chat.test/chat HTTP/2.0\" 200 "), "{log}");
+    for (path, status) in [("chat", 200), ("plain", 502), ("wrong", 502)] {
+        assert!(log.contains(&format!("\"GET http://chat.test/{path} HTTP/2.0\" {status} ")), "{log}");
+    }
 }
 
 /// A request to the proxy itself is no request for a URL: there is no line about the listener in the forward proxy's answer.
