@@ -6,6 +6,7 @@ use super::metric::{Group, METRICS, Metric};
 use super::official::{bench_remark, cache_ages, heading, is_sequence, scale_remark};
 use super::provenance::{list, store};
 use super::reading;
+use super::sections::conditions;
 use crate::chart::grouped;
 use crate::ledger::{Ledger, MissCause, Stage, Trouble};
 use larder_wire::date::{Stamp, format_date};
@@ -104,6 +105,7 @@ fn table(comparison: &Comparison<'_>, out: &mut String) {
     }
     let phase = comparison.entries.iter().find_map(|entry| Some(entry.typical()?.phase_name.clone()));
     let _ = writeln!(out, "\n## {}, phase {}\n", comparison.workload, phase.unwrap_or_default());
+    workload(comparison, out);
     let labels: Vec<&str> = comparison.entries.iter().map(|entry| entry.label.as_str()).collect();
     let _ = writeln!(out, "| | {} |\n|---|{}", labels.join(" | "), "---|".repeat(labels.len()));
     words(comparison, out);
@@ -131,6 +133,26 @@ fn table(comparison: &Comparison<'_>, out: &mut String) {
     let (remarks, wrong): (Vec<Trouble>, Vec<Trouble>) = Trouble::ALL.iter().partition(|trouble| trouble.is_remark());
     counted(comparison, "errors", &wrong, Trouble::as_str, errors, out);
     counted(comparison, "remarks", &remarks, Trouble::as_str, errors, out);
+}
+
+/// The load that was played: in a sentence, with its conditions, and its file to the letter.
+fn workload(comparison: &Comparison<'_>, out: &mut String) {
+    let Some(run) = comparison.entries.iter().find_map(Rounds::typical) else { return };
+    let facts = &run.ledger.run.workload;
+    let about: Option<String> =
+        facts.text.parse::<toml::Table>().ok().and_then(|file| Some(file.get("about")?.as_str()?.to_owned() + " "));
+    let _ = writeln!(out, "{}{}.\n", about.unwrap_or_default(), conditions(comparison, run));
+    for note in &facts.scale_notes {
+        let _ = writeln!(out, "- {note}");
+    }
+    if !facts.text.is_empty() {
+        let _ = writeln!(
+            out,
+            "<details><summary>{}.toml</summary>\n\n```toml\n{}\n```\n\n</details>\n",
+            facts.name,
+            facts.text.trim_end()
+        );
+    }
 }
 
 /// Rows that are words: the store, and the rounds that count.

@@ -110,7 +110,7 @@ fn key(place: usize) -> String {
 }
 
 /// Phase, plan and links in a sentence or two.
-fn conditions(comparison: &Comparison<'_>, run: &Summary<'_>) -> String {
+pub(super) fn conditions(comparison: &Comparison<'_>, run: &Summary<'_>) -> String {
     let plays = comparison.entries.iter().map(|entry| entry.runs.len()).max().unwrap_or(0);
     let seconds = Unit::Elapsed.text(run.seconds());
     let mut parts = vec![format!("Figures of phase {}, {seconds} of each play", run.phase_name)];

@@ -577,6 +577,9 @@ fn markdown_has_every_entry_and_its_reasons_and_no_path_of_this_machine() {
         "| hits of those offered |",
         "| ideal of the full-length workload |",
         "| body, mean |",
+        "Browsers of 1999. Figures of phase top1, ",
+        "ideal hit ratio",
+        "<details><summary>polymix-2.toml</summary>\n\n```toml\n# PolyMix-2, January 2000\n",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }

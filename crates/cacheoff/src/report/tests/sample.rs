@@ -158,7 +158,7 @@ fn head(entry: Invented, round: u32, peak: f64) -> Run {
         command: format!("cacheoff contest --entries larder,squid --workload polymix-2 --peak {peak} --scale 0.002"),
         workload: WorkloadFacts {
             name: "polymix-2".to_owned(),
-            text: "# PolyMix-2, January 2000\nname = \"polymix-2\"\n\n[robot]\nreq_rate = \"0.4/s\"\n".to_owned(),
+            text: "# PolyMix-2, January 2000\nname = \"polymix-2\"\nabout = \"Browsers of 1999.\"\n\n[robot]\nreq_rate = \"0.4/s\"\n".to_owned(),
             peak: Some(peak),
             scale: 0.002,
             scale_notes: vec!["The working set is 0.2 % of the standard one; think times are not scaled.".to_owned()],
