@@ -262,7 +262,8 @@ impl Contestant {
 }
 
 impl Doors {
-    fn free() -> Result<Doors, Trouble> {
+    /// Ports that nobody listens on.
+    pub(super) fn free() -> Result<Doors, Trouble> {
         let free = lab::free_port;
         Ok(Doors { plain: free()?, forward: free()?, refusing: free()?, tls: free()?, admin: free()? })
     }
@@ -332,7 +333,7 @@ struct Site<'a> {
 
 impl Site<'_> {
     fn nginx(&self) -> Result<Command, Trouble> {
-        let cache = self.memory_folder()?.display().to_string();
+        let cache = memory_folder(self.lab)?.display().to_string();
         let descriptors = descriptors();
         let fill = [
             ("cache", cache),
@@ -343,17 +344,6 @@ impl Site<'_> {
         let mut command = on_core(0, "nginx")?;
         command.arg("-c").arg(conf);
         Ok(command)
-    }
-
-    /// nginx keeps its cache in files: they belong into memory when memory hits are compared.
-    fn memory_folder(&self) -> Result<PathBuf, Trouble> {
-        let name = self.lab.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let folder = Path::new("/dev/shm").join(name);
-        if std::fs::create_dir_all(&folder).is_err() {
-            return self.lab.folder("nginx-cache");
-        }
-        self.lab.remove_at_end(&folder);
-        Ok(folder)
     }
 
     fn varnish(&self, stage: Stage) -> Result<Command, Trouble> {
@@ -415,8 +405,19 @@ impl Site<'_> {
     }
 }
 
+/// nginx keeps its cache in files: they belong into memory when memory hits are compared.
+pub(super) fn memory_folder(lab: &Lab) -> Result<PathBuf, Trouble> {
+    let name = lab.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let folder = Path::new("/dev/shm").join(name);
+    if std::fs::create_dir_all(&folder).is_err() {
+        return lab.folder("nginx-cache");
+    }
+    lab.remove_at_end(&folder);
+    Ok(folder)
+}
+
 /// Servers say their version on either output.
-fn said_version(program: &str, flag: &str) -> Result<String, Trouble> {
+pub(super) fn said_version(program: &str, flag: &str) -> Result<String, Trouble> {
     let output = Command::new(shell::need_program(program)?).arg(flag).output();
     let output = output.map_err(|error| format!("cannot start {program}: {error}"))?;
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();

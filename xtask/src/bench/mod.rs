@@ -15,6 +15,7 @@ mod features;
 mod field;
 mod generators;
 mod generators_page;
+mod http2;
 mod icap;
 mod overheard;
 mod profile;
@@ -88,6 +89,8 @@ enum What {
     Scripts,
     /// Refusals by a list of a million names and hits of 16 KB: Larder and Squid, with lists of their own and with squidGuard.
     Blocked,
+    /// HTTP/2 with clients: Larder, nginx, HAProxy and H2O, asked by h2load.
+    Http2,
     /// Bodies of 1 MB through an ICAP service and without, and a service that is killed under load.
     Icap,
     /// Hits while rules and a list of millions of names are read anew.
@@ -108,6 +111,7 @@ impl What {
             What::Disk => "disk",
             What::Scripts => "scripts",
             What::Blocked => "blocked",
+            What::Http2 => "http2",
             What::Icap => "icap",
             What::Reload => "reload",
         }
@@ -157,6 +161,7 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
         What::Profile => draw(args, &root, CURVE_ROUNDS, profile::play),
         What::Blocked => draw(args, &root, ROUNDS, blocked::play),
         What::Reload => draw(args, &root, 1, reload::play),
+        What::Http2 => draw(args, &root, ROUNDS, http2::play),
         What::Icap => draw(args, &root, ROUNDS, icap::play),
         What::Generators => compare_generators(args, &root),
         What::Scripts => measure_scripts(args, &root),

@@ -26,6 +26,13 @@ pub enum Tool {
         /// Whether connections are kept.
         keeps: bool,
     },
+    /// h2load with one thread, over HTTP/2.
+    H2load {
+        /// Open at once.
+        connections: usize,
+        /// Streams under way on each of them.
+        streams: usize,
+    },
     /// `openssl s_time -new`: full handshakes, some at once, and nothing else.
     Handshakes,
 }
@@ -160,6 +167,12 @@ impl Load {
                 command.args(["-q", "-d", "-S", "-r", "-c", &connections.to_string(), "-n", "3000000"]);
                 command.args(keeps.then_some("-k")).args(["-t", &seconds.to_string(), &self.url]);
                 Printed::of_ab(&shell::ask(&mut command)?, self.status)
+            }
+            Tool::H2load { connections, streams } => {
+                let mut command = on_core(1, "h2load")?;
+                command.args(["-t", "1", "-c", &connections.to_string(), "-m", &streams.to_string()]);
+                command.args(["-D", &seconds.to_string(), &self.url]);
+                Printed::of_h2load(&shell::ask(&mut command)?)
             }
             Tool::Handshakes => self.handshakes(seconds),
         }
@@ -370,6 +383,25 @@ impl Printed {
         })
     }
 
+    /// It tells no percentiles.
+    fn of_h2load(printed: &str) -> Result<Printed, Trouble> {
+        let line = |start: &str| printed.lines().find_map(|line| line.strip_prefix(start));
+        let numbers = |line: &str| -> Vec<u64> {
+            let words = line.split(|c: char| !c.is_ascii_digit()).filter(|word| !word.is_empty());
+            words.filter_map(|word| word.parse().ok()).collect()
+        };
+        let requests = line("requests: ").map(numbers).unwrap_or_default();
+        let [_total, _started, done, _succeeded, failed, errored, _timeout] = requests[..] else {
+            return Err(format!("h2load got no answer: {}", shell::last_lines(printed, 5)));
+        };
+        // In one of `2xx, 3xx, 4xx, 5xx` the digit before the letters is a number too.
+        let statuses = line("status codes: ").map(numbers).unwrap_or_default();
+        let other: u64 = statuses.iter().skip(2).step_by(2).sum();
+        let rate = line("finished in ").and_then(|line| line.split_once(", ")?.1.split_once(" req/s")?.0.parse().ok());
+        let rate = rate.ok_or("h2load printed no rate")?;
+        Ok(Printed { requests: done, rate, p99_millis: f64::NAN, errors: failed.max(other) + errored })
+    }
+
     /// One character for each connection, `r` where a session went on; then `N connections in …`.
     fn of_handshakes(printed: &str) -> Result<Printed, Trouble> {
         let counts = printed.lines().find_map(|line| line.split_once(" connections in")?.0.trim().parse().ok());
@@ -421,6 +453,15 @@ mod tests {
                     Requests per second:    7433.98 [#/sec] (mean)\n  99%      3\n";
         let wanted = Printed { requests: 7500, rate: 7433.98, p99_millis: 3.0, errors: 3 };
         assert_eq!(Printed::of_ab(printed, 200).unwrap(), wanted);
+    }
+
+    #[test]
+    fn what_h2load_prints_is_read() {
+        let printed = "finished in 1.00s, 52105.00 req/s, 32.44MB/s\nrequests: 52105 total, 52361 started, 52105 done, 52100 succeeded, 5 failed, \
+                    2 errored, 0 timeout\nstatus codes: 52100 2xx, 0 3xx, 3 4xx, 2 5xx\ntraffic: 32.44MB (34015540) total\n";
+        let read = Printed::of_h2load(printed).unwrap();
+        assert_eq!((read.requests, read.rate, read.errors), (52105, 52105.0, 7));
+        assert!(Printed::of_h2load("[ERROR] connect").is_err());
     }
 
     #[test]
