@@ -46,7 +46,7 @@ struct Cell {
     beside: Beside,
 }
 
-/// Whose figure a cell is compared with.
+/// The figure that Larder's is compared with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Beside {
     H2o,

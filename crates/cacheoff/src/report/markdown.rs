@@ -146,12 +146,11 @@ fn workload(comparison: &Comparison<'_>, out: &mut String) {
         let _ = writeln!(out, "- {note}");
     }
     if !facts.text.is_empty() {
-        let _ = writeln!(
-            out,
-            "<details><summary>{}.toml</summary>\n\n```toml\n{}\n```\n\n</details>\n",
-            facts.name,
-            facts.text.trim_end()
-        );
+        // What was set for this play stands in brackets behind the name.
+        let (name, set) = facts.name.split_once(" (").unwrap_or((&facts.name, ""));
+        let set = if set.is_empty() { "" } else { ", without what is set in the heading" };
+        let text = facts.text.trim_end();
+        let _ = writeln!(out, "<details><summary>{name}.toml{set}</summary>\n\n```toml\n{text}\n```\n\n</details>\n");
     }
 }
 

@@ -187,7 +187,7 @@ pub(super) fn rounds(count: usize) -> String {
     match count {
         0 | 1 => "one play of each entry, so that no interval can be given".to_owned(),
         count => format!(
-            "medians of {count} rounds, below each the interval in which 95 of 100 medians lie when the rounds are drawn anew"
+            "medians of {count} rounds, with the interval in which 95 of 100 medians lie when the rounds are drawn anew"
         ),
     }
 }

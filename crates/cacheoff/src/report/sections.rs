@@ -71,7 +71,11 @@ const REMARKS_OPEN: usize = 3;
 pub(super) fn workload(out: &mut String, comparison: &Comparison<'_>, id: &str) {
     let _ = write!(out, "<h2 id=\"{id}\">{}</h2>", escaped(&comparison.workload));
     let Some(first) = comparison.entries.iter().find_map(Rounds::typical) else { return };
-    let _ = write!(out, "<p class=\"sub\">{}</p>", escaped(&conditions(comparison, first)));
+    let mut sub = conditions(comparison, first);
+    if first.ledger.run.seed > 0 {
+        let _ = write!(sub, "; seed of the round shown in detail {}", first.ledger.run.seed);
+    }
+    let _ = write!(out, "<p class=\"sub\">{}</p>", escaped(&sub));
     if comparison.entries.len() == 1 {
         tiles(out, &comparison.entries[0]);
     }
@@ -122,16 +126,13 @@ pub(super) fn conditions(comparison: &Comparison<'_>, run: &Summary<'_>) -> Stri
     if let Some(dhr) = ideal.dhr {
         parts.push(format!("ideal hit ratio {}", Unit::Share.text(dhr)));
     }
-    if let Some(response) = ideal.response_us {
+    if let Some(response) = ideal.response_us.filter(|us| *us > 0.0) {
         parts.push(format!("ideal mean response {}", Unit::Micros.text(response)));
     }
     for link in run.ledger.run.links.iter().filter(|link| link.delay_us > 0 || link.loss > 0.0) {
         let side = link.side.map_or("both sides", |side| side.as_str());
         let (delay, loss) = (Unit::Micros.text(link.delay_us as f64), Unit::Share.text(link.loss));
         parts.push(format!("{side} side {delay} each way and {loss} loss ({})", link.model));
-    }
-    if run.ledger.run.seed > 0 {
-        parts.push(format!("seed of the round shown in detail {}", run.ledger.run.seed));
     }
     parts.join("; ")
 }
