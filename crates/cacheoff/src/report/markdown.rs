@@ -146,7 +146,7 @@ fn workload(comparison: &Comparison<'_>, out: &mut String) {
         let _ = writeln!(out, "- {note}");
     }
     if !facts.text.is_empty() {
-        // What was set for this play stands in brackets behind the name.
+        // The settings of this play stand in brackets behind the name.
         let (name, set) = facts.name.split_once(" (").unwrap_or((&facts.name, ""));
         let set = if set.is_empty() { "" } else { ", without what is set in the heading" };
         let text = facts.text.trim_end();
