@@ -162,6 +162,16 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// How robots speak to the entry, for reports.
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Mode::NoProxy => "no cache",
+            Mode::Forward => "forward proxy",
+            Mode::Reverse => "reverse proxy",
+            Mode::Pages => "maker of pages",
+        }
+    }
+
     /// The word of ledgers and reports.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -7,6 +7,7 @@ use super::official::{bench_remark, cache_ages, heading, is_sequence, scale_rema
 use super::provenance::{list, store};
 use super::reading;
 use super::sections::conditions;
+use super::verdict::is_paced;
 use crate::chart::grouped;
 use crate::ledger::{Ledger, MissCause, Stage, Trouble};
 use larder_wire::date::{Stamp, format_date};
@@ -34,7 +35,7 @@ pub fn markdown(ledgers: &[Ledger]) -> String {
     };
     let day = format_date(Stamp(first.started_unix));
     let day = String::from_utf8_lossy(&day[5..16]).into_owned();
-    let mut out = format!("# {} of {day}\n\n{}", heading(ledgers), list(ledgers));
+    let mut out = format!("# {}, {day}\n\n{}", heading(ledgers), list(ledgers));
     if is_sequence(ledgers) {
         out.push_str(&sequence(ledgers));
     }
@@ -81,8 +82,8 @@ fn sequence(ledgers: &[Ledger]) -> String {
     if !ages.is_empty() {
         let _ = writeln!(
             out,
-            "\nAge of the caches, their budget divided by what misses store per second at peak: {}. Differences of a few in a hundred \
-             are chance.",
+            "\nAge of the caches, their budget divided by what misses would store per second at peak, if each were stored: {}. Differences of a few in a \
+             hundred may be chance.",
             ages.join("; ")
         );
     }
@@ -116,7 +117,10 @@ fn table(comparison: &Comparison<'_>, out: &mut String) {
         }
         let cells: Vec<String> = comparison.entries.iter().map(|entry| cell(entry, metric)).collect();
         let _ = writeln!(out, "| {} | {} |", name(metric), cells.join(" | "));
-        if metric.key == "rps" && labels.len() > 1 {
+        // A load that is due arrives alike everywhere.
+        let is_paced =
+            comparison.entries.iter().filter_map(Rounds::typical).any(|run| is_paced(run.ledger, &run.phase));
+        if metric.key == "rps" && labels.len() > 1 && !is_paced {
             // A ratio with a rate that does not count says nothing.
             let counts = |entry: &&Rounds<'_>| entry.counts() && comparison.entries[0].counts();
             let standing = |entry| comparison.standing(entry, metric);
@@ -154,7 +158,7 @@ fn workload(comparison: &Comparison<'_>, out: &mut String) {
     }
 }
 
-/// Rows that are words: the store, and the rounds that count.
+/// Rows that are words: the store, how the entry was asked, and the rounds that count.
 fn words(comparison: &Comparison<'_>, out: &mut String) {
     let stores: Vec<String> = comparison
         .entries
@@ -165,6 +169,12 @@ fn words(comparison: &Comparison<'_>, out: &mut String) {
         let cells: Vec<&str> = stores.iter().map(|store| if store.is_empty() { "–" } else { store }).collect();
         let _ = writeln!(out, "| store: where, budget | {} |", cells.join(" | "));
     }
+    let modes: Vec<&str> = comparison
+        .entries
+        .iter()
+        .map(|entry| entry.runs.first().map_or("–", |run| run.ledger.run.target.mode.in_words()))
+        .collect();
+    let _ = writeln!(out, "| asked as | {} |", modes.join(" | "));
     if comparison.entries.iter().any(|entry| entry.runs.len() > 1) {
         let count = |entry: &Rounds<'_>| entry.runs.iter().filter(|run| run.counts()).count();
         let cells: Vec<String> =

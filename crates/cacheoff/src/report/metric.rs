@@ -263,7 +263,7 @@ metrics! {
         "downtime.asked" "older objects asked for" Count Neither "Objects of before the load that were asked for after the start, to tell how many were kept." |s| Some(s.ledger.downtimes.first()?.probed as f64);
         "downtime.late" "kept of the last 5 s" Share More "Of the objects asked for the first time in the last 5 seconds before the outage, those served from the store afterwards." |s| { let d = s.ledger.downtimes.first()?; ratio(d.late_kept, d.late_probed) };
         "downtime.late_asked" "objects of the last 5 s asked for" Count Neither "Objects of the last 5 seconds that were asked for after the start, to tell how many were kept." |s| Some(s.ledger.downtimes.first()?.late_probed as f64);
-        "downtime.exact" "times after the start, exact to" Micros Neither "Gap between two probes, for the first connection, miss and hit." |s| { let d = s.ledger.downtimes.first()?; d.first_hit_us.map(|_| d.resolution_us as f64) };
+        "downtime.exact" "times after the start, exact to" Micros Neither "Gap between two probes, for the first connection, miss and hit." |s| { let d = s.ledger.downtimes.first()?; d.first_accept_us.map(|_| d.resolution_us as f64) };
         "downtime.dark" "stopped for" Micros Neither "Time from the stop to the command that starts the cache again." |s| Some(s.ledger.downtimes.first()?.dark_us as f64).filter(|us| *us > 0.0);
         "downtime.wrong" "wrong bytes" Count Less "Answers after the start whose bytes were not those of the object." |s| Some(s.ledger.downtimes.first()?.wrong as f64);
     }

@@ -608,9 +608,9 @@ fn downtime(sequence: &Sequence<'_>) -> String {
     row(&mut table, sequence, "objects asked for, to tell what is kept", |entry| {
         found(entry).map_or("–".to_owned(), |found| grouped(found.probed as f64))
     });
-    row(&mut table, sequence, "the first hit is exact to", |entry| {
-        let hit = found(entry).filter(|found| found.first_hit_us.is_some() && found.resolution_us > 0);
-        cell(hit.map(|found| found.resolution_us as f64), Unit::Micros)
+    row(&mut table, sequence, "times after the start are exact to", |entry| {
+        let seen = found(entry).filter(|found| found.first_accept_us.is_some() && found.resolution_us > 0);
+        cell(seen.map(|found| found.resolution_us as f64), Unit::Micros)
     });
     row(&mut table, sequence, "stopped by", |entry| {
         found(entry).map_or("–".to_owned(), |found| format!("<span class=\"narrow\">{}</span>", escaped(&found.cut)))

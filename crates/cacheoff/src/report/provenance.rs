@@ -50,7 +50,9 @@ fn maker(ledgers: &[Ledger]) -> String {
     names.dedup();
     let mut text = match names.is_empty() {
         true => "nobody is named (--by)".to_owned(),
-        false => format!("{}, as they say themselves; a signed bundle proves it", names.join(", ")),
+        false => {
+            format!("{}, as they say themselves: only a signed bundle of the results would prove it", names.join(", "))
+        }
     };
     if ledgers.iter().any(|ledger| ledger.run.target.product.starts_with("Larder")) {
         text.push_str(". The referee, Cacheoff, is made by Larder's authors");

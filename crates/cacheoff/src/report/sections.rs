@@ -116,7 +116,12 @@ fn key(place: usize) -> String {
 /// Phase, plan and links in a sentence or two.
 pub(super) fn conditions(comparison: &Comparison<'_>, run: &Summary<'_>) -> String {
     let plays = comparison.entries.iter().map(|entry| entry.runs.len()).max().unwrap_or(0);
-    let seconds = Unit::Elapsed.text(run.seconds());
+    let mut seconds: Vec<f64> =
+        comparison.entries.iter().flat_map(|entry| entry.runs.iter().map(Summary::seconds)).collect();
+    seconds.sort_by(f64::total_cmp);
+    let (least, most) = (seconds.first().copied().unwrap_or(0.0), seconds.last().copied().unwrap_or(0.0));
+    let (least, most) = (Unit::Elapsed.text(least), Unit::Elapsed.text(most));
+    let seconds = if least == most { least } else { format!("{least} to {most}") };
     let mut parts = vec![format!("Figures of phase {}, {seconds} of each play", run.phase_name)];
     parts.push(provenance::rounds(plays));
     if run.ledger.run.round > 0 {

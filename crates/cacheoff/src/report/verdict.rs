@@ -145,7 +145,7 @@ fn referee(ledger: &Ledger, phase: &Interval, load: Option<&Load>, all: &mut Vec
         let rate = phase.replies() as f64 * 1e6 / phase.length_us.max(1) as f64;
         let (rate, ceiling) = (Unit::PerSecond.text(rate), Unit::PerSecond.text(rate / f64::from(own)));
         let text = format!(
-            "the rate is the referee's, not the cache's: {rate} is {share} of the {ceiling} that it could ask for"
+            "the rate is the referee's, not the cache's: {rate} is {share} of the {ceiling} that it could have asked for at the same cost of a request"
         );
         add(all, Weight::Remark, text);
     }
