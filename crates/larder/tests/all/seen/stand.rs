@@ -87,6 +87,10 @@ pub fn config(folder: &Path, text: &str) -> Config {
     if !loaded.sources.contains_key("admin") {
         config.admin = Some(([127, 0, 0, 1], 0).into());
     }
+    // Tests leave tunnels and connections behind, and wait for none of them.
+    if !loaded.sources.contains_key("timeouts.drain") {
+        config.timeouts.drain = Duration::from_secs(1);
+    }
     config
 }
 
