@@ -49,6 +49,15 @@ impl fmt::Debug for PasswordHash {
 }
 
 impl PasswordHash {
+    /// The hash as text: another password or salt, another text. Nothing shows it.
+    pub fn text(&self) -> String {
+        match self {
+            PasswordHash::Bcrypt(text) | PasswordHash::Argon2(text) | PasswordHash::ShaCrypt(text) => text.clone(),
+            PasswordHash::Md5Crypt { magic, salt, letters } => format!("{magic}{salt}${letters}"),
+            PasswordHash::Sha1(sum) => sum.iter().map(|byte| format!("{byte:02x}")).collect(),
+        }
+    }
+
     /// Reads a hash; `Err` says why it is refused, and the remedy.
     pub fn parse(text: &str, decode: impl Fn(&str) -> Option<Vec<u8>>) -> Result<PasswordHash, String> {
         let parts: Vec<&str> = text.split('$').collect();

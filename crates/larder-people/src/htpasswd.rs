@@ -59,6 +59,11 @@ impl Htpasswd {
         self.users.keys().chain(self.passed_over.iter().map(|(user, _)| user)).map(String::as_str)
     }
 
+    /// The hash of a user, as text by which a changed password is known; `None` where nobody of that name can log in.
+    pub fn hash_text(&self, user: &str) -> Option<String> {
+        self.users.get(user).map(PasswordHash::text)
+    }
+
     /// Whether this is the password of the user. To refuse an unknown user takes as long as one whose hash takes longest, and one whose
     /// hash takes little about as long: none of them can be told by the time.
     pub fn is_right(&self, user: &str, password: &[u8]) -> bool {

@@ -203,8 +203,15 @@ min-height:90vh;place-items:center}main{max-width:34rem;padding:1.5rem}h1{font-s
 h1 span{font-weight:400;opacity:.75}p{margin:.6rem 0;overflow-wrap:anywhere}.next{font-weight:600}\
 .by{opacity:.6;font-size:.85rem}";
 
-const FORM_STYLE: &str = "main{min-width:min(20rem,80vw)}input,button{font:inherit;padding:.4rem .7rem}\
-input:not([type=hidden]){display:block;width:100%;box-sizing:border-box}";
+const FORM_STYLE: &str = ":root{--line:#77746b;--act:#235c9e;--on-act:#fff;--bad:#b5362d}\
+@media(prefers-color-scheme:dark){:root{--line:#8d897e;--act:#8cb8f0;--on-act:#131311;--bad:#f27b70}}\
+main{box-sizing:border-box;width:min(26rem,100%)}h1{font-size:1.8rem}\
+label{display:block;font-weight:600;margin-bottom:.25rem}form p{margin:1rem 0}\
+input,button{font:inherit;min-height:2.75rem;border-radius:.4rem;box-sizing:border-box}\
+input:not([type=hidden]){display:block;width:100%;padding:.5rem .75rem;border:1px solid var(--line);background:Field;color:FieldText}\
+button{padding:.5rem 1.25rem;border:0;background:var(--act);color:var(--on-act);font-weight:600;cursor:pointer}\
+a{color:var(--act)}:focus-visible{outline:3px solid var(--act);outline-offset:2px}\
+.why{border-left:.25rem solid var(--bad);padding-left:.75rem}";
 
 /// The first byte that HTML would take for markup.
 fn telling_byte(text: &[u8]) -> Option<usize> {

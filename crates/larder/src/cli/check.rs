@@ -22,7 +22,7 @@ use crate::tls::served::ServedCertificate;
 use crate::tls::server::Certificates;
 use clap::Args;
 use larder_rules::never::{Never, never};
-use larder_rules::{Rule, When};
+use larder_rules::{Rule, Verdict, When};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -116,15 +116,51 @@ fn verify(flags: &Flags) -> u8 {
     let never: String = never(config.rule_table.table.rules()).into_iter().map(never_holds).collect();
     let of_people: String =
         people::examine(config).unwrap_or_default().iter().map(|note| format!("note: {note}\n")).collect();
+    let idle = named_nowhere(config);
     let bounds: String = config.mounts.iter().map(|mount| script::bounds(mount)).collect();
     print(format!(
-        "the configuration is right ({file}): listens on {}, {}\n{page}{own_programs}{claims}{ends}{stored_for_all}{never}{of_people}{bounds}{list_notes}",
+        "the configuration is right ({file}): listens on {}, {}\n{page}{own_programs}{claims}{ends}{stored_for_all}{never}{of_people}{idle}{bounds}{list_notes}",
         addresses.join(", "),
         match config.sites.len() {
             1 => "1 site".to_owned(),
             many => format!("{many} sites"),
         }
     ))
+}
+
+/// The notes on tables that nothing names: somebody who writes a login takes it for asked for.
+fn named_nowhere(config: &Config) -> String {
+    let rules = config.rule_table.table.rules();
+    let is_asked = |name: &str| {
+        let is_of_rule = |rule: &Rule| matches!(&rule.does.verdict, Some(Verdict::Login(login)) if **login == *name);
+        config.access.login == name
+            || config.sites.iter().any(|site| site.login == name)
+            || config.logins.iter().any(|login| login.users == name)
+            || rules.iter().any(is_of_rule)
+    };
+    let mut lists = BTreeSet::new();
+    let mut left: Vec<&When> = rules.iter().map(|rule| &rule.when).collect();
+    while let Some(when) = left.pop() {
+        lists.extend(when.list.iter().map(|list| &**list));
+        left.extend(when.not.iter().chain(&when.any));
+    }
+    let is_limit = |name: &str| rules.iter().any(|rule| rule.does.bandwidth.iter().any(|limit| **limit == *name));
+    let logins = config.logins.iter().filter(|login| !is_asked(&login.name)).map(|login| {
+        let remedy = "set access.login for the forward proxy, `login` of a site, or do.login of a rule";
+        format!(
+            "note: [[login]] {} ({}) is asked for nowhere, so nobody has to log in by it: {remedy}\n",
+            login.name, login.place
+        )
+    });
+    let lists = config.lists.iter().filter(|list| !lists.contains(&*list.name)).map(|list| {
+        let remedy = format!("write a [[rule]] with when = {{ list = {:?} }}", list.name);
+        format!("note: [[list]] {} ({}) decides nothing, for no rule names it: {remedy}\n", list.name, list.place)
+    });
+    let limits = config.bandwidths.iter().filter(|limit| !is_limit(&limit.name)).map(|limit| {
+        let remedy = format!("write a [[rule]] with do = {{ bandwidth = {:?} }}", limit.name);
+        format!("note: [[bandwidth]] {} ({}) limits nothing, for no rule names it: {remedy}\n", limit.name, limit.place)
+    });
+    logins.chain(lists).chain(limits).collect()
 }
 
 /// The files of hooks that can't be loaded, each with its place in the file.
@@ -324,7 +360,8 @@ fn ask(flags: &CheckFlags, request: &str, loaded: &Loaded) -> u8 {
         Ok(explanation) => {
             let is_refused = explanation.request.status >= 400;
             let hint = if flags.answer.is_empty() && explanation.request.cause.is_some() { ANSWER_HINT } else { "" };
-            print(format!("{explanation}{hint}")).max(if is_refused { TROUBLE } else { 0 })
+            let of_users = if flags.user.is_none() && asks_users(loaded) { USER_HINT } else { "" };
+            print(format!("{explanation}{hint}{of_users}")).max(if is_refused { TROUBLE } else { 0 })
         }
         Err(trouble) => {
             diagnostics::say(format_args!("error: {trouble}"));
@@ -397,6 +434,21 @@ impl Drop for LoadedHooks {
 
 const ANSWER_HINT: &str = "\nNothing is taken to be stored, and the origin to answer 200 and nothing more: \
                            --answer 'Cache-Control: max-age=60' asks for another.\n";
+
+const USER_HINT: &str =
+    "\nRules about users and groups were judged as nobody's: --user NAME --group GROUP ask as somebody.\n";
+
+/// Whether a rule holds for some users alone.
+fn asks_users(loaded: &Loaded) -> bool {
+    let mut left: Vec<&When> = loaded.config.rule_table.table.rules().iter().map(|rule| &rule.when).collect();
+    while let Some(when) = left.pop() {
+        if !when.user.is_empty() || !when.group.is_empty() {
+            return true;
+        }
+        left.extend(when.not.iter().chain(&when.any));
+    }
+    false
+}
 
 fn replay(flags: &CheckFlags, log: &Path, loaded: &Loaded) -> u8 {
     let against = flags.against.as_ref().map(|file| Flags { config: Some(file.clone()), ..Flags::default() }.load());

@@ -60,7 +60,13 @@ type AnyError = Box<dyn Error + Send + Sync>;
 /// Reads the command line of this process and does what it says.
 pub fn main() -> ExitCode {
     diagnostics::tell_panics();
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| {
+        let words: Vec<String> = std::env::args().skip(1).collect();
+        if let Some(hint) = squid_option(&words).filter(|_| error.use_stderr()) {
+            diagnostics::say(format_args!("{hint}"));
+        }
+        error.exit()
+    });
     log_to_stderr(match cli.command {
         // It says itself what can't be loaded.
         Some(Command::Check(_)) => "larder=info,larder::script=off,warn",
@@ -96,6 +102,30 @@ pub fn main() -> ExitCode {
     };
     diagnostics::finish();
     ExitCode::from(status)
+}
+
+/// The command that does what this one of Squid does.
+fn squid_option(words: &[String]) -> Option<String> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let (squid, here) = match words[..] {
+        ["-k", "parse" | "check", ..] => ("`squid -k parse`", "`larder check`"),
+        ["-k", "reconfigure", ..] => ("`squid -k reconfigure`", "`larder reload`"),
+        ["-k", "rotate", ..] => ("`squid -k rotate`", "the signal SIGUSR1, after the log was renamed"),
+        ["-k", "shutdown" | "interrupt" | "kill", ..] => ("`squid -k shutdown`", "the signal SIGTERM"),
+        ["-z", ..] => ("`squid -z`", "not needed: the store is made at the start"),
+        ["-v", ..] => ("`squid -v`", "`larder --version`"),
+        ["-f", file, ..] if file.ends_with(".conf") => {
+            return Some(format!(
+                "note: `larder import {file} --out larder.toml` translates a squid.conf; then `larder --config larder.toml`"
+            ));
+        }
+        ["-f", ..] => ("`squid -f FILE`", "`larder --config FILE`"),
+        [flag, ..] if flag.starts_with("-N") => {
+            ("`squid -N`", "what `larder` does by itself: it stays in the foreground")
+        }
+        _ => return None,
+    };
+    Some(format!("note: {squid} is here {here}; see docs/coming-from-squid.md"))
 }
 
 /// The version, and of a release the commit that it is built from.
@@ -581,6 +611,29 @@ fn log_to_stderr(filter: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn options_of_squid_lead_to_commands() {
+        let hint = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            let texts: Vec<&str> = words.iter().map(String::as_str).collect();
+            assert!(parse(&texts).is_err(), "{line} is an option of Larder");
+            squid_option(&words).unwrap_or_default()
+        };
+        for (line, wanted) in [
+            ("-k parse", "`larder check`"),
+            ("-k reconfigure", "`larder reload`"),
+            ("-k rotate", "SIGUSR1"),
+            ("-f /etc/squid/squid.conf", "larder import /etc/squid/squid.conf --out larder.toml"),
+            ("-f x.toml", "`larder --config FILE`"),
+            ("-z", "not needed"),
+            ("-NCd1", "foreground"),
+            ("-v", "`larder --version`"),
+        ] {
+            assert!(hint(line).contains(wanted), "{line}: {}", hint(line));
+        }
+        assert_eq!(hint("--nonsense"), "");
+    }
 
     fn parse(words: &[&str]) -> Result<Cli, clap::Error> {
         Cli::try_parse_from(["larder"].iter().chain(words))

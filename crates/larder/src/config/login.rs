@@ -6,6 +6,7 @@ use super::setting::{Field, Setting, word};
 use super::url;
 use larder_wire::{Scheme, Url};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The scheme of a login (RFC 9110 section 11).
@@ -23,17 +24,20 @@ pub enum LoginScheme {
     Ntlm,
     /// A page with a form; then the client's address is the user for a time.
     Page,
+    /// A page with a form on a site; then a cookie is the user for a time.
+    Form,
 }
 
 impl LoginScheme {
     /// The words of the configuration.
-    pub const ALL: [LoginScheme; 6] = [
+    pub const ALL: [LoginScheme; 7] = [
         LoginScheme::Basic,
         LoginScheme::Digest,
         LoginScheme::Bearer,
         LoginScheme::Negotiate,
         LoginScheme::Ntlm,
         LoginScheme::Page,
+        LoginScheme::Form,
     ];
 
     /// The word in the configuration.
@@ -45,7 +49,13 @@ impl LoginScheme {
             LoginScheme::Negotiate => "negotiate",
             LoginScheme::Ntlm => "ntlm",
             LoginScheme::Page => "page",
+            LoginScheme::Form => "form",
         }
+    }
+
+    /// Whether people log in on a page of Larder's own.
+    pub fn is_by_page(self) -> bool {
+        matches!(self, LoginScheme::Page | LoginScheme::Form)
     }
 
     /// The word in fields; empty for a page, which has none.
@@ -56,7 +66,7 @@ impl LoginScheme {
             LoginScheme::Bearer => "Bearer",
             LoginScheme::Negotiate => "Negotiate",
             LoginScheme::Ntlm => "NTLM",
-            LoginScheme::Page => "",
+            LoginScheme::Page | LoginScheme::Form => "",
         }
     }
 }
@@ -100,16 +110,32 @@ pub struct Login {
     pub user_claim: String,
     /// Of `bearer`: the claim that has the groups.
     pub groups_claim: String,
-    /// Of `page`: the login of basic that knows users and passwords; empty: none.
+    /// Of `page` and `form`: the login of basic that knows users and passwords; empty: none.
     pub users: String,
     /// Of `page`: where clients reach the page, a listener of this server.
     pub url: Option<Url>,
-    /// Of `page`: how long a client's address is the user who has logged in there.
+    /// Of `page` and `form`: how long a client's address, or a cookie, is the user who has logged in there.
     pub session: Duration,
-    /// Of `page`: how long it is so without a request.
+    /// Of `page` and `form`: how long it is so without a request.
     pub idle: Duration,
     /// Where it stands.
     pub place: SourceLine,
+}
+
+impl Login {
+    /// Whether `Authorization` is for this login, and not for the origin of a site.
+    pub fn takes_authorization(&self) -> bool {
+        !self.forward && self.scheme != LoginScheme::Form
+    }
+}
+
+/// A login of form that sites ask for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SiteForm {
+    /// The login.
+    pub login: Arc<Login>,
+    /// A rule asks for it, so that it has its page on each site.
+    pub is_by_rule: bool,
 }
 
 impl Default for Login {
@@ -157,7 +183,7 @@ pub static LOGIN: &[Setting<Login>] = &[
     OfLogin::new(
         "login.scheme",
         Field::Text {
-            form: "`basic`, `digest`, `bearer`, `negotiate`, `ntlm` or `page`",
+            form: "`basic`, `digest`, `bearer`, `negotiate`, `ntlm`, `page` or `form`",
             read: |l| l.scheme.as_str().to_owned(),
             write: |l, text| {
                 let scheme = word(&LoginScheme::ALL, LoginScheme::as_str, text);
@@ -178,7 +204,7 @@ pub static LOGIN: &[Setting<Login>] = &[
             },
         },
     )
-    .about("The name that browsers show when they ask for a password. Hashes of `digest` are made with it."),
+    .about("The name that browsers show when they ask for a password, and that stands on pages. Hashes of `digest` are made with it."),
     OfLogin::new(
         "login.file",
         Field::Text {
@@ -437,8 +463,8 @@ pub static LOGIN: &[Setting<Login>] = &[
             },
         },
     )
-    .default_words("must be given for `page`")
-    .about("Of `page`: the `[[login]]` of `basic` whose file or helper knows users, passwords and groups; failed logins count there."),
+    .default_words("must be given for `page` and `form`")
+    .about("Of `page` and `form`: the `[[login]]` of `basic` whose file, helper or directory knows users, passwords and groups; failed logins count there."),
     OfLogin::new(
         "login.url",
         Field::Text {
@@ -454,8 +480,8 @@ pub static LOGIN: &[Setting<Login>] = &[
     .about("Of `page`: where browsers reach the page, by a name or address of this server and the port of a listener: `https://proxy.office.example:8443`. With http the password crosses the network as it is."),
     OfLogin::new("login.session", Field::Time(|l| &mut l.session))
         .between(60_000, 30 * DAY)
-        .about("Of `page`: how long the address from which somebody has logged in is that user. A changed file of users or groups and another configuration of the login end it; a reload that changes neither does not."),
+        .about("How long somebody is logged in: of `page` at the address, of `form` by the cookie. Of `page`, a changed file of users or groups and another configuration of the login end it; of `form`, another password or group of that user. A reload that changes none of these does not."),
     OfLogin::new("login.idle", Field::Time(|l| &mut l.idle))
         .between(60_000, 30 * DAY)
-        .about("Of `page`: how long it is so without a request from that address."),
+        .about("How long it is so without a request."),
 ];

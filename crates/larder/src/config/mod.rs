@@ -54,7 +54,7 @@ pub use ldap::{Ldap, LdapFilter, LdapServer};
 pub use list::{List, ListSource};
 pub use listen::{CertificateDemand, CertificateUser, ClientCertificates, Forwarding, Listen, Transparent};
 pub use log_format::{LogField, LogFormat, Part, Template, TextsLogged};
-pub use login::{Login, LoginScheme};
+pub use login::{Login, LoginScheme, SiteForm};
 pub use mirrors::{Mirror, MirrorRule, MirrorSetting, Mirroring};
 pub use neighbours::Neighbours;
 pub use origin::{OriginGroup, OriginMember};
@@ -144,6 +144,8 @@ pub struct Config {
     pub logins: Vec<Arc<Login>>,
     /// Those of them that are pages.
     pub login_pages: Vec<Arc<Login>>,
+    /// Those of them that are forms of sites, and that a site or a rule asks for.
+    pub site_forms: Vec<SiteForm>,
     /// How much is accepted of anything.
     pub limits: Limits,
     /// How long is waited for anything.
@@ -297,6 +299,7 @@ impl Default for Config {
             helpers: Vec::new(),
             logins: Vec::new(),
             login_pages: Vec::new(),
+            site_forms: Vec::new(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             access: Access::default(),

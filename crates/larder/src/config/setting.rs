@@ -453,6 +453,7 @@ impl<T: Clone> Setting<T> {
             "media types" => "write it as application/json or image/*",
             "parameters" => "write it as name, name=value or name*",
             "host patterns" => "write it as www.example.org, *.example.org (all names below) or .example.org (both)",
+            "name" if self.name.ends_with(".login") => "write login = \"NAME\", the name of a [[login]]",
             "bandwidth" => "write it as 500kB/s or 16Mbit/s, from 8bit/s to 100GB/s; B are bytes",
             _ => return None,
         };

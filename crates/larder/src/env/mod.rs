@@ -119,7 +119,7 @@ impl Common {
             parent_healths: Arc::default(),
             credential_secret: CredentialSecret::new(config.store.clone()),
             rates: Rates::default(),
-            people: People::default(),
+            people: People::of_store(config.store.clone()),
             tokens: Tokens::default(),
             counters: Counters::default(),
             names: Names::default(),

@@ -8,7 +8,7 @@ use super::icap;
 use super::offline;
 use super::relay::key_of;
 use super::stream::ClientStream;
-use super::{by_verdict, note, note_answer};
+use super::{by_table, by_verdict, note, note_answer};
 use crate::client::Client;
 use crate::clock;
 use crate::env::{Env, PeerFacts};
@@ -145,6 +145,8 @@ pub async fn upgrade<S: ClientStream>(
         return answer(stream, request, offline::not_a_download(), record);
     }
     note(stream.env(), &ask, record);
+    let without_cookies = ask.without_cookies();
+    let request = without_cookies.as_ref().unwrap_or(request);
     if icap::is_request_asked(stream.env(), &request.method, &ask) {
         // Boxed, because it is rare.
         let asked = Box::pin(icap::reqmod(stream, request, &ask, RequestBody::None, &mut None, record)).await;
@@ -275,11 +277,12 @@ async fn stay<S: ClientStream>(
             AnswerSource::Page(Page::new(502, "upgrade", what, "Ask without `Upgrade`.").closing())
         }
     };
-    let limits = ask.limits();
+    let (limits, is_by_cookie) = (ask.limits(), ask.is_by_cookie());
     let Responded { answer, given } = match Responding::of(&ask) {
         None => answer.into(),
         Some(responding) => Box::pin(responding.respond(stream, request, answer, record)).await,
     };
+    let answer = if is_by_cookie { by_table::for_person(answer) } else { answer };
     LeaveOutcome::Answered(
         deliver::deliver(stream, request, (answer, Manner { given: &given, limits }), &mut None, record).await,
     )

@@ -4,10 +4,10 @@ use super::deliver;
 use super::stream::ClientStream;
 use crate::page::Page;
 use crate::request_body::{Piece, RequestBody};
-use crate::rules::{FORM_BYTES_MAX, LoginForm, unreadable_form};
+use crate::rules::{FORM_BYTES_MAX, SentForm, unreadable_form};
 
 /// The answer to a form.
-pub async fn page<S: ClientStream>(stream: &mut S, form: &LoginForm, body: RequestBody) -> Page {
+pub async fn page<S: ClientStream>(stream: &mut S, form: &SentForm, body: RequestBody) -> Page {
     let mut read = Vec::new();
     if body != RequestBody::None {
         // Earlier answers of the connection do not wait for the check of a password.

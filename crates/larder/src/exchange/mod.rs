@@ -137,6 +137,11 @@ async fn answer<S: ClientStream>(
         Ok(_) => rules::judge_and_wait(stream.env(), stream.peer(), (request, record.number), verdict).await,
     };
     let body = body.unwrap_or(RequestBody::None);
+    let without_cookies = match &verdict {
+        Verdict::Allow(ask) => ask.without_cookies(),
+        _ => None,
+    };
+    let request = without_cookies.as_ref().unwrap_or(request);
     match verdict {
         // Boxed, because it is rare.
         Verdict::Allow(ask) if icap::is_asked(stream.env(), &request.method, &ask) => {
@@ -169,6 +174,7 @@ async fn by_verdict<S: ClientStream>(
             let noted = is_noted(stream, &ask).then(|| ask.clone());
             let (responding, sending) = (Responding::of(&ask), icap::SendStage::of(stream, request, &ask));
             let changes = ask.by_table.as_ref().and_then(|by_table| by_table.answer.clone());
+            let is_by_cookie = ask.is_by_cookie();
             limits = ask.limits();
             let answer = lookup::look_up(stream, request, ask, key, body, &mut upload, record).await;
             if let (Some(ask), AnswerSource::Entry { stored, .. }) = (noted, &answer) {
@@ -185,6 +191,7 @@ async fn by_verdict<S: ClientStream>(
                 None => responded,
                 Some(changes) => by_table::change(&changes, responded),
             };
+            let answer = if is_by_cookie { by_table::for_person(answer) } else { answer };
             match sending {
                 None => Responded { answer, given },
                 Some(sending) => {

@@ -2,12 +2,12 @@
 
 use super::connection::ConnectionLogin;
 use super::directory::Directory;
-use super::files::{FileStamp, KnownUsers, UserFiles};
+use super::files::{KnownUsers, UserFiles};
 use super::issuer::Issuer;
 use super::sessions::PageSessions;
 use super::turns::{NoTurn, Turn, Turns};
 use super::verifier::{Busy, Verifier};
-use super::{LoginCounts, User};
+use super::{CookieSessions, LoginCounts, User, random};
 use crate::base64;
 use crate::clock;
 use crate::config::{Login, LoginScheme};
@@ -51,7 +51,7 @@ pub struct LoginState {
     config: Arc<Login>,
     name: Arc<str>,
     files: RwLock<Arc<UserFiles>>,
-    verifier: Arc<Verifier>,
+    pub(super) verifier: Arc<Verifier>,
     counts: Arc<LoginCounts>,
     /// Drawn at the start: hashes of credentials say nothing outside this process.
     secret: hmac::Key,
@@ -62,7 +62,9 @@ pub struct LoginState {
     nonce_counts: Mutex<Counts>,
     issuer: Arc<Issuer>,
     directory: Directory,
-    sessions: Arc<PageSessions>,
+    pub(super) sessions: Arc<PageSessions>,
+    /// Of form.
+    pub(super) cookies: Option<Arc<CookieSessions>>,
 }
 
 /// A request that wants to be let in.
@@ -158,6 +160,7 @@ impl LoginState {
             issuer: Arc::default(),
             directory: Directory::new(&config.ldap),
             sessions: Arc::new(PageSessions::new(&secret()?, &config)),
+            cookies: None,
             name: config.name.as_str().into(),
             config,
         })
@@ -208,40 +211,6 @@ impl LoginState {
     /// The files that count.
     pub(super) fn files(&self) -> Arc<UserFiles> {
         Arc::clone(&self.files.read())
-    }
-
-    /// The sessions of a login of page.
-    pub fn sessions(&self) -> &Arc<PageSessions> {
-        &self.sessions
-    }
-
-    /// Goes on with the sessions of the login whose place it takes.
-    pub(super) fn take_sessions(&mut self, old: &LoginState) {
-        self.sessions = Arc::clone(&old.sessions);
-    }
-
-    /// By which the files of users and groups in force are known.
-    pub fn stamp(&self) -> FileStamp {
-        self.files.read().stamp()
-    }
-
-    /// Whether a password that was typed is right, as one of Basic is: remembered, limited and counted alike.
-    pub async fn check_password(
-        self: &Arc<Self>,
-        client: IpAddr,
-        (user, password): (&str, &str),
-        helpers: &Helpers,
-    ) -> LoginReply {
-        // The first colon ends the user of Basic (RFC 7617 section 2): this would be checked as another one.
-        let user = if user.contains(':') { "" } else { user };
-        let field = format!("Basic {}", base64::encode(format!("{user}:{password}").as_bytes()));
-        let attempt =
-            Attempt { field: Some(&field), method: "POST", target: "", path: "", client, connection: None, edition: 0 };
-        match self.check(&attempt) {
-            Checked::User(user, until) => Ok((user, until)),
-            Checked::Refused(refusal) => Err(refusal),
-            Checked::Question(question) => question.find_out(helpers).await,
-        }
     }
 
     /// The LDAP servers, where those know the users.
@@ -301,7 +270,7 @@ impl LoginState {
                 vec![format!("{scheme} {token}")]
             }
             (LoginScheme::Negotiate | LoginScheme::Ntlm, _) => vec![scheme.to_owned()],
-            (LoginScheme::Page, _) => Vec::new(),
+            (LoginScheme::Page | LoginScheme::Form, _) => Vec::new(),
         }
     }
 
@@ -348,7 +317,7 @@ impl LoginState {
                 connection: Arc::clone(connection),
             }),
             // No field says who is here.
-            LoginScheme::Page => return Checked::Refused(LoginRefusal::Missing),
+            LoginScheme::Page | LoginScheme::Form => return Checked::Refused(LoginRefusal::Missing),
         };
         match asked {
             Some(asked) => {
@@ -697,10 +666,6 @@ fn now_millis() -> u64 {
 }
 
 /// `None` where the system has none.
-fn random<const BYTES: usize>() -> Option<[u8; BYTES]> {
-    let mut bytes = [0; BYTES];
-    aws_lc_rs::rand::fill(&mut bytes).ok().map(|()| bytes)
-}
 
 #[cfg(test)]
 mod tests {

@@ -4,14 +4,19 @@
 
 mod certificate;
 mod connection;
+mod cookie_sessions;
 mod directory;
 mod directory_login;
 mod files;
+mod hex;
 mod issuer;
 mod key_fetcher;
 mod ldap;
 mod login;
 mod notes;
+mod page_login;
+mod session_journal;
+mod session_keys;
 mod sessions;
 #[cfg(test)]
 mod tests_of_ldap;
@@ -22,16 +27,22 @@ mod verifier;
 
 pub use certificate::ClientCertificate;
 pub use connection::ConnectionLogin;
+pub use cookie_sessions::{CookieSessions, NoSession};
 pub use files::FileStamp;
 pub use login::{Attempt, Checked, LoginQuestion, LoginRefusal, LoginReply, LoginState};
+pub use session_journal::UserMark;
 pub use sessions::{PageSessions, Sealed};
 
 use crate::config::{Config, Login, LoginScheme};
 use crate::helper::{self, Helpers};
 use files::UserFiles;
+use hex::{bytes_of, hex};
 use parking_lot::{Mutex, RwLock};
 use rustls::ClientConfig;
+use session_journal::SessionJournal;
+use session_keys::SessionKeys;
 use std::collections::{BTreeSet, HashMap};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock};
@@ -79,6 +90,8 @@ pub struct People {
     /// TLS towards issuers of tokens.
     tls: OnceLock<Arc<ClientConfig>>,
     watcher: Mutex<Option<Watcher>>,
+    session_keys: Arc<SessionKeys>,
+    session_journal: Arc<SessionJournal>,
 }
 
 struct Watcher {
@@ -95,6 +108,14 @@ pub struct PreparedLogins {
 }
 
 impl People {
+    /// Nobody yet; sessions of logins by form are kept in this folder, that of the store, where there is one.
+    pub fn of_store(folder: Option<PathBuf>) -> People {
+        let mut people = People::default();
+        people.session_keys = Arc::new(SessionKeys::new(folder.clone()));
+        people.session_journal = Arc::new(SessionJournal::new(folder));
+        people
+    }
+
     /// Reads the files of all logins, and looks for the programs of helpers; `Err` has all that is wrong with them.
     pub fn prepare(&self, config: &Config) -> Result<PreparedLogins, String> {
         let (mut logins, mut troubles) = (Vec::new(), Vec::new());
@@ -107,6 +128,7 @@ impl People {
                 Ok(mut state) => {
                     self.keep_keys(&state);
                     self.keep_sessions(&mut state, config);
+                    self.keep_cookies(&mut state);
                     logins.push(Arc::new(state));
                 }
                 Err(trouble) => troubles.push(format!("{}: login {}: {trouble}", login.place, login.name)),
@@ -143,6 +165,19 @@ impl People {
         }
     }
 
+    /// A login of form has the sessions of the one whose place it takes, where it is the same; else it takes them up from the disk.
+    fn keep_cookies(&self, new: &mut LoginState) {
+        if new.config().scheme != LoginScheme::Form {
+            return;
+        }
+        let old = self.login(&new.config().name).filter(|old| old.config() == new.config());
+        let made = || {
+            let (keys, journal) = (Arc::clone(&self.session_keys), Arc::clone(&self.session_journal));
+            Arc::new(CookieSessions::new(new.config(), keys, journal))
+        };
+        new.cookies = Some(old.and_then(|old| old.cookie_sessions().cloned()).unwrap_or_else(made));
+    }
+
     /// A session of a login page has ended at once: verdicts that are remembered may be by it.
     pub fn note_session_ended(&self) {
         self.sessions_ended.fetch_add(1, Ordering::Release);
@@ -165,6 +200,11 @@ impl People {
         let new: HashMap<_, _> =
             prepared.logins.into_iter().map(|login| (login.config().name.clone(), login)).collect();
         let watched: Vec<Arc<LoginState>> = new.values().map(Arc::clone).collect();
+        let forms: Vec<_> = watched.iter().filter_map(|login| login.cookie_sessions()).collect();
+        if !forms.is_empty() {
+            self.session_keys.take_up();
+            forms.iter().for_each(|sessions| sessions.go_on());
+        }
         let old = std::mem::replace(&mut *self.logins.write(), new);
         old.values().for_each(|login| login.issuer().end());
         if let Some(tls) = self.tls.get() {
@@ -174,7 +214,9 @@ impl People {
             }
         }
         self.edition.fetch_add(1, Ordering::Release);
-        let old = std::mem::replace(&mut *self.watcher.lock(), watch(watched, Arc::clone(&self.edition))?);
+        let sessions = (Arc::clone(&self.session_keys), Arc::clone(&self.session_journal));
+        let watcher = watch(watched, Arc::clone(&self.edition), sessions)?;
+        let old = std::mem::replace(&mut *self.watcher.lock(), watcher);
         end_watcher(old);
         Ok(())
     }
@@ -193,6 +235,7 @@ impl People {
     pub fn stop(&self) {
         end_watcher(self.watcher.lock().take());
         self.logins.read().values().for_each(|login| login.issuer().end());
+        self.session_journal.flush();
         self.helpers.stop();
     }
 }
@@ -210,8 +253,13 @@ fn end_watcher(watcher: Option<Watcher>) {
     }
 }
 
-/// Looks at the files of these logins once a second, and takes them up where they have changed.
-fn watch(logins: Vec<Arc<LoginState>>, edition: Arc<AtomicU64>) -> std::io::Result<Option<Watcher>> {
+/// Looks at the files of these logins once a second, and takes them up where they have changed. Writes which sessions were seen, and has a new
+/// key sign where that is due.
+fn watch(
+    logins: Vec<Arc<LoginState>>,
+    edition: Arc<AtomicU64>,
+    (keys, journal): (Arc<SessionKeys>, Arc<SessionJournal>),
+) -> std::io::Result<Option<Watcher>> {
     if logins.is_empty() {
         return Ok(None);
     }
@@ -222,6 +270,10 @@ fn watch(logins: Vec<Arc<LoginState>>, edition: Arc<AtomicU64>) -> std::io::Resu
             if changed > 0 {
                 edition.fetch_add(1, Ordering::Release);
             }
+            if keys.is_due() {
+                keys.turn();
+            }
+            journal.flush();
         }
     };
     let handle = std::thread::Builder::new().name("people".into()).spawn(work)?;
@@ -235,7 +287,7 @@ pub fn suppose(config: &Config, name: &str, groups: &[String]) -> Result<Vec<Arc
     }
     let known = |login: &Arc<Login>| {
         // The users of a page are those of another login.
-        let users = config.logins.iter().find(|users| login.scheme == LoginScheme::Page && users.name == login.users);
+        let users = config.logins.iter().find(|users| login.scheme.is_by_page() && users.name == login.users);
         let of_file = files::groups(users.unwrap_or(login))
             .map_err(|trouble| format!("{}: login {}: {trouble}", login.place, login.name))?;
         let all: BTreeSet<&str> = groups.iter().map(String::as_str).chain(of_file.of(name)).collect();
@@ -243,6 +295,12 @@ pub fn suppose(config: &Config, name: &str, groups: &[String]) -> Result<Vec<Arc
         Ok(Arc::new(User { name: name.into(), groups, login: login.name.as_str().into() }))
     };
     config.logins.iter().map(known).collect()
+}
+
+/// Random bytes; `None` where the system has none.
+fn random<const BYTES: usize>() -> Option<[u8; BYTES]> {
+    let mut bytes = [0; BYTES];
+    aws_lc_rs::rand::fill(&mut bytes).ok().map(|()| bytes)
 }
 
 /// For `larder check`: notes on the files of logins and on rules about their users. `Err` has all that is wrong with these files and with the

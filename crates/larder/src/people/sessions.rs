@@ -34,7 +34,7 @@ pub enum Sealed<'a> {
 pub struct PageSessions {
     /// Drawn at the start: nobody else makes seals.
     secret: hmac::Key,
-    table: Mutex<Sessions<Arc<User>, FileStamp>>,
+    table: Mutex<Sessions<IpAddr, Arc<User>, FileStamp>>,
 }
 
 impl PageSessions {
@@ -51,12 +51,14 @@ impl PageSessions {
 
     /// The user of an address, and until when that may be remembered; `stamp` is that of the files of users in force.
     pub fn user(&self, client: IpAddr, stamp: &FileStamp) -> Option<(Arc<User>, Instant)> {
-        self.table.lock().find(client.to_canonical(), stamp, clock::instant())
+        let found = self.table.lock().find(client.to_canonical(), |_, of| of == stamp, clock::instant())?;
+        Some((found.user, found.until))
     }
 
     /// Begins the session of an address, in the place of one that it has.
     pub fn begin(&self, client: IpAddr, user: &Arc<User>, stamp: FileStamp) -> Result<(), SessionsFull> {
-        self.table.lock().begin(client.to_canonical(), (&user.name, Arc::clone(user)), stamp, clock::instant())
+        let user = (&*user.name, Arc::clone(user));
+        self.table.lock().begin(client.to_canonical(), user, stamp, clock::instant()).map(drop)
     }
 
     /// Ends the session of an address; whether it had one.
@@ -67,12 +69,12 @@ impl PageSessions {
     /// A seal for this address.
     pub fn seal(&self, client: IpAddr, of: Sealed<'_>) -> String {
         let tag = hmac::sign(&self.secret, &message(client, of, clock::wall().as_secs() / SEAL_SECONDS));
-        tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+        super::hex(tag.as_ref())
     }
 
     /// Whether a seal is one for this address and this text.
     pub fn is_sealed(&self, client: IpAddr, of: Sealed<'_>, seal: &str) -> bool {
-        let Some(tag) = bytes_of(seal) else { return false };
+        let Some(tag) = super::bytes_of(seal) else { return false };
         let now = clock::wall().as_secs() / SEAL_SECONDS;
         [now, now.saturating_sub(1)]
             .into_iter()
@@ -91,11 +93,6 @@ fn message(client: IpAddr, of: Sealed<'_>, hour: u64) -> Vec<u8> {
         Sealed::Url(url) => (b'u', url),
     };
     [&[kind][..], &hour.to_be_bytes(), &address, text.as_bytes()].concat()
-}
-
-fn bytes_of(hex: &str) -> Option<Vec<u8>> {
-    let digits: Vec<u32> = hex.chars().map(|digit| digit.to_digit(16)).collect::<Option<_>>()?;
-    Some(digits.chunks_exact(2).filter_map(|pair| Some((pair.first()? << 4 | pair.get(1)?) as u8)).collect())
 }
 
 #[cfg(test)]

@@ -132,6 +132,16 @@ impl Ask {
         self.people.as_ref().is_some_and(|people| people.consumes_authorization) && !is_set()
     }
 
+    /// Whether the user is known by a cookie.
+    pub fn is_by_cookie(&self) -> bool {
+        self.people.as_ref().is_some_and(|people| people.by_cookie)
+    }
+
+    /// The request without cookies of logins, where it has any: all that follows works on that one.
+    pub fn without_cookies(&self) -> Option<Rc<RequestHead>> {
+        self.people.as_ref()?.without_cookies.clone()
+    }
+
     /// The URL as a helper or a store rule has it in the key.
     fn shortened(&self) -> Option<&Url> {
         self.store_id().or_else(|| self.key_by_rule().map(|by_rule| &by_rule.url))
@@ -195,7 +205,9 @@ impl Ask {
     /// Whether rules or hooks have to do with the answer once more before it goes out, or have changed fields of the request: then a
     /// stored response is not handed over at once.
     pub fn waits_for_hooks(&self) -> bool {
-        if self.by_table.as_ref().is_some_and(|by| by.is_waited_for()) {
+        if self.by_table.as_ref().is_some_and(|by| by.is_waited_for())
+            || self.people.as_ref().is_some_and(|people| people.by_cookie || people.without_cookies.is_some())
+        {
             return true;
         }
         self.hooked_by

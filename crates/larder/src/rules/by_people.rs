@@ -3,7 +3,8 @@
 use super::login_found::LoginFound;
 use crate::people::User;
 use larder_people::note::HelperNote;
-use larder_wire::Url;
+use larder_wire::{RequestHead, Url};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// The work of a login and of helpers on a request.
@@ -19,6 +20,10 @@ pub struct ByPeople {
     pub store_id: Option<Url>,
     /// The answers of helpers.
     pub helpers: Vec<HelperNote>,
+    /// The user is by a cookie: no field of the request says to caches between the client and this one that the answer is for somebody.
+    pub by_cookie: bool,
+    /// The request without cookies of logins, where it has any.
+    pub without_cookies: Option<Rc<RequestHead>>,
     /// The answers of logins.
     pub(super) logins: Vec<LoginFound>,
 }
@@ -28,6 +33,7 @@ impl ByPeople {
     pub(super) fn take_over(&mut self, by_rule: Option<Box<ByPeople>>) {
         let Some(by_rule) = by_rule else { return };
         self.consumes_authorization |= by_rule.consumes_authorization;
+        self.by_cookie |= by_rule.by_cookie;
         self.user = by_rule.user.or(self.user.take());
     }
 
@@ -40,7 +46,7 @@ impl ByPeople {
 
     /// Whether it leaves the request as it is, and nothing is to be said.
     pub(super) fn is_nothing(&self) -> bool {
-        let ByPeople { user, consumes_authorization, client_url, store_id, helpers, logins: _ } = self;
+        let ByPeople { user, consumes_authorization, client_url, store_id, helpers, .. } = self;
         user.is_none() && !consumes_authorization && client_url.is_none() && store_id.is_none() && helpers.is_empty()
     }
 }

@@ -119,6 +119,8 @@ pub struct PeopleScene<'a> {
     pub client: SocketAddr,
     /// The listener's address.
     pub listener: SocketAddr,
+    /// The fields with the cookies of logins.
+    pub fields: &'a Fields,
 }
 
 impl<'a> Scene<'a> {
@@ -780,6 +782,8 @@ impl Facts<'_> {
 }
 
 mod logins;
+
+pub(super) use logins::SESSION_FIELD;
 
 #[cfg(test)]
 mod tests;

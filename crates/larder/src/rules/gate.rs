@@ -4,8 +4,8 @@
 use super::by_people::ByPeople;
 use super::facts::{Asks, Facts, PeopleScene};
 use super::need::{HelperNeed, Need};
-use super::pages::{denied, out_of_reach, refusal_page};
-use super::{login_page, supposed, transparent};
+use super::pages::{denied, login_gone, out_of_reach, refusal_page};
+use super::{login_form, login_page, supposed, transparent};
 use crate::config::LoginScheme;
 use crate::config::helper::HelperFailure;
 use crate::helper::{HelperTrouble, Pool};
@@ -169,8 +169,7 @@ pub(super) fn of_request(
     let mut people = ByPeople { user, ..ByPeople::default() };
     if !gate.login.is_empty() && !is_purge {
         people.user = Some(log_in(facts, scene, gate.login, gate.asks)?);
-        let forwards = || scene.people.login(gate.login).is_some_and(|login| login.config().forward);
-        people.consumes_authorization = gate.asks == Asks::Server && !forwards();
+        (people.consumes_authorization, people.by_cookie) = of_credential(scene, (gate.login, gate.asks));
     }
     people.take_over(by_rule);
     if !is_purge && !gate.external.is_empty() {
@@ -238,9 +237,16 @@ pub(super) fn required_by_rule(facts: &Facts<'_>, name: &str) -> Result<ByPeople
         return Ok(ByPeople { user: supposed::by_login(facts, name), consumes_authorization, ..ByPeople::default() });
     };
     let user = log_in(facts, scene, name, asks)?;
-    let forwards = || scene.people.login(name).is_some_and(|login| login.config().forward);
-    let consumes_authorization = asks == Asks::Server && !forwards();
-    Ok(ByPeople { user: Some(user), consumes_authorization, ..ByPeople::default() })
+    let (consumes_authorization, by_cookie) = of_credential(scene, (name, asks));
+    Ok(ByPeople { user: Some(user), consumes_authorization, by_cookie, ..ByPeople::default() })
+}
+
+/// Whether `Authorization` was for this login, and whether its users are known by a cookie.
+fn of_credential(scene: PeopleScene<'_>, (login, asks): (&str, Asks)) -> (bool, bool) {
+    let login = scene.people.login(login);
+    let config = login.as_ref().map(|login| login.config());
+    let takes_authorization = config.is_none_or(|config| config.takes_authorization());
+    (asks == Asks::Server && takes_authorization, config.is_some_and(|config| config.scheme == LoginScheme::Form))
 }
 
 /// The user of a request, or the page that asks for a login.
@@ -249,16 +255,16 @@ fn log_in(facts: &Facts<'_>, scene: PeopleScene<'_>, name: &str, asks: Asks) -> 
         return Err(Refused::Page(Box::new(page)));
     }
     let Some(login) = scene.people.login(name) else {
-        // Gone with a reload, for a moment.
-        let what = "Whether the login is right can't be found out.";
-        let page = Page::new(503, "login-gone", what, "Try again.").with("Retry-After", "1");
-        return Err(Refused::Page(Box::new(page)));
+        return Err(login_gone().into());
     };
     match facts.login(scene, &login, asks) {
         Err(need) => Err(Refused::Needs(need)),
         Ok(Ok(user)) => Ok(user),
         Ok(Err(refusal)) if login.config().scheme == LoginScheme::Page => {
             Err(Refused::Page(Box::new(login_page::wanted(facts, &login, &refusal, asks))))
+        }
+        Ok(Err(refusal)) if login.config().scheme == LoginScheme::Form => {
+            Err(Refused::Page(Box::new(login_form::wanted(facts, &login, &refusal, asks))))
         }
         Ok(Err(refusal)) => Err(Refused::Page(Box::new(refusal_page(&login, &refusal, asks)))),
     }

@@ -1,12 +1,12 @@
 //! The rules, in the order in which they are applied.
 
 use super::facts::{Facts, Scene};
+use super::form_parts::PageVerdict;
 use super::gate::{self, Refused};
 use super::hooked::{self, Hooked, HookedConnect, HooksOf, is_of_one_origin, without_credentials};
-use super::login_page::{self, PageVerdict};
 use super::pages::{ambiguous, connect_port, denied, forward_off, no_ftp, other_certificates, out_of_reach};
-use super::{Ask, ByHook, ByPeople, ByTable, FoundFacts, HookedAnswer, Limited, LoginForm, Mirrored, Need, Route};
-use super::{mirror, table, transparent};
+use super::{Ask, ByHook, ByPeople, ByTable, FoundFacts, HookedAnswer, Limited, Mirrored, Need, Route, SentForm};
+use super::{login_form, login_page, mirror, table, transparent};
 use crate::config::HostHeader;
 use crate::hook::HookNote;
 use crate::page::Page;
@@ -39,7 +39,7 @@ pub enum Verdict {
     /// The request's own head is the answer (TRACE with `Max-Forwards: 0`).
     Echo,
     /// A form of a login page, whose body has to be read.
-    LogIn(Box<LoginForm>),
+    LogIn(Box<SentForm>),
     /// The rules can't decide before this fact is known; [`judge_and_wait`](super::judge_and_wait) finds it out, and goes on with the
     /// facts that were found until then.
     Needs(Need, Box<FoundFacts>),
@@ -123,8 +123,8 @@ pub(super) fn judge(facts: &mut Facts<'_>) -> Verdict {
             "Check the URL and the Host field.",
         ));
     }
-    if let Some(verdict) = login_page::judge(facts) {
-        return verdict.into();
+    if let Some(verdict) = judge_login_pages(facts) {
+        return verdict;
     }
     if let Some(verdict) = mirror::judge(facts) {
         return judge_mirrored(facts, verdict);
@@ -171,11 +171,16 @@ fn refusal_of_connection(facts: &Facts<'_>) -> Option<Page> {
     }
 }
 
-impl From<PageVerdict> for Verdict {
-    fn from(verdict: PageVerdict) -> Verdict {
+/// The verdict on a request for a login page of Larder's own.
+fn judge_login_pages(facts: &Facts<'_>) -> Option<Verdict> {
+    login_page::judge(facts).map(Verdict::from).or_else(|| login_form::judge(facts).map(Verdict::from))
+}
+
+impl<F: Into<SentForm>> From<PageVerdict<F>> for Verdict {
+    fn from(verdict: PageVerdict<F>) -> Verdict {
         match verdict {
             PageVerdict::Shown(page) => Verdict::Answer(page),
-            PageVerdict::Form(form) => Verdict::LogIn(form),
+            PageVerdict::Form(form) => Verdict::LogIn(Box::new(form.into())),
         }
     }
 }
@@ -288,6 +293,7 @@ fn go_to(facts: &mut Facts<'_>, url: Url, people: &mut Option<Box<ByPeople>>) ->
     {
         let people = people.get_or_insert_default();
         people.consumes_authorization |= by_rule.consumes_authorization;
+        people.by_cookie |= by_rule.by_cookie;
         people.user = by_rule.user.or(people.user.take());
     }
     facts.replace_url_by_hooks(url);

@@ -4,62 +4,34 @@
 //! this server has given to the same address, and leads back only to a URL that is sealed as well.
 
 use super::facts::{Asks, Facts};
-use super::pages;
-use crate::config::Login;
+use super::form_parts::{self, FormAction, LOGIN, LOGOUT, PageVerdict, URL_BYTES_MAX, WORD};
+use super::form_parts::{forged, hidden, is_foreign, login_full, other_method, page, unreadable_form};
+use super::own_cookies::origin_of;
+use super::pages::{self, login_gone};
 use crate::env::{Env, PeerFacts};
-use crate::page::{self, Page, escape};
+use crate::page::{Page, escape};
 use crate::people::{LoginRefusal, LoginState, Sealed};
 use larder_people::form;
 use larder_wire::{Method, Scheme, Url};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-const LOGIN: &str = "/.larder/login";
-const LOGOUT: &str = "/.larder/logout";
-
-/// The body of a form: a user, a password, two seals and a URL.
-pub const FORM_BYTES_MAX: usize = 16 << 10;
-
-/// A client is not led back to a longer URL.
-const URL_BYTES_MAX: usize = 2_048;
-
-/// The word of answers for the log.
-const WORD: &str = "login-page";
-
-/// A form of a login page, before its body was read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LoginForm {
+/// A form of the page of an address, before its body was read.
+#[derive(Clone, Debug)]
+pub(super) struct LoginForm {
     login: Arc<str>,
     action: FormAction,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FormAction {
-    LogIn,
-    LogOut,
-}
-
-/// The verdict on a request for a login page.
-pub(super) enum PageVerdict {
-    /// This page is the answer.
-    Shown(Page),
-    /// The body of this form has to be read.
-    Form(Box<LoginForm>),
-}
-
 /// The verdict on a request for a login page; `None` for all others.
-pub(super) fn judge(facts: &Facts<'_>) -> Option<PageVerdict> {
+pub(super) fn judge(facts: &Facts<'_>) -> Option<PageVerdict<LoginForm>> {
     if facts.config().login_pages.is_empty() || !facts.has_login_path() || facts.inside().is_some() {
         return None;
     }
     let scene = facts.people()?;
     let url = facts.url()?;
     let (path, query) = url.path.split_once('?').unwrap_or((&*url.path, ""));
-    let action = match path {
-        LOGIN => FormAction::LogIn,
-        LOGOUT => FormAction::LogOut,
-        _ => return None,
-    };
+    let action = FormAction::of(path)?;
     let is_at = |own: &Url| (own.scheme, own.port, &own.host) == (url.scheme, url.port, &url.host);
     let config = facts.config().login_pages.iter().find(|login| login.url.as_ref().is_some_and(is_at))?;
     // A page for those who may use the proxy.
@@ -81,21 +53,10 @@ pub(super) fn judge(facts: &Facts<'_>) -> Option<PageVerdict> {
                 None => form_page(&login, client, (200, ""), &back),
             })
         }
-        Method::Post if is_foreign(facts, config) => PageVerdict::Shown(forged()),
-        Method::Post => PageVerdict::Form(Box::new(LoginForm { login: Arc::clone(login.name()), action })),
-        _ => {
-            let page = Page::new(405, WORD, "The login page has a form and nothing else.", "Ask for it with GET.");
-            PageVerdict::Shown(page.with("Allow", "GET, HEAD, POST"))
-        }
+        Method::Post if is_foreign(facts, &origin_of(url)) => PageVerdict::Shown(forged()),
+        Method::Post => PageVerdict::Form(LoginForm { login: Arc::clone(login.name()), action }),
+        _ => PageVerdict::Shown(other_method()),
     })
-}
-
-/// Whether a page of another origin has made the browser send the form. Programs send neither field; the seal is asked for in any case.
-fn is_foreign(facts: &Facts<'_>, login: &Login) -> bool {
-    let own = login.url.as_ref().map(|url| format!("{}://{}", url.scheme.as_str(), url.authority()));
-    let is_other = |origin: &str| own.as_deref() != Some(origin);
-    facts.text("Origin").is_some_and(is_other)
-        || facts.text("Sec-Fetch-Site").is_some_and(|site| !matches!(site, "same-origin" | "none"))
 }
 
 /// The answer to a request of a client that has no session.
@@ -106,7 +67,7 @@ pub(super) fn wanted(facts: &Facts<'_>, login: &LoginState, refusal: &LoginRefus
             _ => pages::refusal_page(login, refusal, asks),
         };
     };
-    let mut link = format!("{}://{}{LOGIN}", own.scheme.as_str(), own.authority());
+    let mut link = format!("{}{LOGIN}", origin_of(own));
     let what = format!("A login is needed here. Log in at {link}, with a browser of this device.");
     let remedy = "Log in there, then ask again; the administrator of this cache knows the users.";
     if facts.authority().is_some() {
@@ -134,28 +95,15 @@ fn passed_on() -> Page {
     Page::new(403, "login-passed-on", what, "Ask this cache without a proxy before it.")
 }
 
-fn forged() -> Page {
-    let what = "This form was not sent by the login page.";
-    Page::new(403, "login-forged", what, "Open the login page yourself, and log in there.")
-}
-
-/// The page for a form that is too long or malformed.
-pub fn unreadable_form() -> Page {
-    let what = "This is no form of the login page.";
-    Page::new(400, WORD, what, "Open the login page, and log in there.").closing()
-}
-
 impl LoginForm {
     /// The answer to the form with this body.
-    pub async fn answer(&self, env: &Env, peer: &PeerFacts, body: &[u8]) -> Page {
+    pub(super) async fn answer(&self, env: &Env, peer: &PeerFacts, body: &[u8]) -> Page {
         let people = &env.common.people;
         let client = peer.address.ip();
         let login = people.login(&self.login);
         let users = login.as_ref().and_then(|login| people.login(&login.config().users));
         let (Some(login), Some(users)) = (login, users) else {
-            // Gone with a reload, for a moment.
-            let what = "Whether the login is right can't be found out.";
-            return Page::new(503, "login-gone", what, "Try again.").with("Retry-After", "1");
+            return login_gone();
         };
         let Some(fields) = std::str::from_utf8(body).ok().and_then(form::parse) else { return unreadable_form() };
         let back = Back::of(&fields, &login, client);
@@ -186,8 +134,7 @@ impl LoginForm {
             people.note_session_ended();
         }
         if login.sessions().begin(client, &found, stamp).is_err() {
-            let what = "As many people have logged in here as may at once.";
-            return Page::new(503, "login-full", what, "Try again later.").with("Retry-After", "60");
+            return login_full();
         }
         tracing::info!("login {}: {:?} has logged in from {}", login.name(), found.name, client.to_canonical());
         logged_in(&login, client, (&found.name, &back))
@@ -210,30 +157,9 @@ impl Back {
     }
 }
 
-fn hidden(name: &str, value: &str) -> String {
-    let mut out = format!("<input type=\"hidden\" name=\"{name}\" value=\"");
-    escape(value, &mut out);
-    out.push_str("\">\n");
-    out
-}
-
 fn form_page(login: &LoginState, client: IpAddr, (status, why): (u16, &str), back: &Back) -> Page {
-    let mut inner = String::new();
-    if !why.is_empty() {
-        inner.push_str(&format!("<p class=\"next\">{why}</p>\n"));
-    }
-    inner.push_str("<p>");
-    escape(&login.config().realm, &mut inner);
-    inner.push_str(&format!("</p>\n<form method=\"post\" action=\"{LOGIN}\">\n"));
-    inner.push_str(&hidden("form", &login.sessions().seal(client, Sealed::Form)));
-    inner.push_str(&back.fields());
-    inner.push_str(
-        "<p><label>User<br><input name=\"user\" autocomplete=\"username\" autocapitalize=\"none\" required autofocus></label></p>\n\
-         <p><label>Password<br><input name=\"password\" type=\"password\" autocomplete=\"current-password\" required></label></p>\n\
-         <p><button>Log in</button></p>\n</form>\n",
-    );
-    let what = if why.is_empty() { "The login page." } else { why };
-    Page { what: what.into(), ..page(status, "Log in", "", &inner) }
+    let hidden = hidden("form", &login.sessions().seal(client, Sealed::Form)) + &back.fields();
+    form_parts::form_page((status, why), &login.config().realm, (LOGIN, &hidden))
 }
 
 /// The page of somebody who is logged in: the way back, and out.
@@ -259,23 +185,4 @@ fn logged_out() -> Page {
         "<p>Nobody is logged in from this address.</p>\n<p class=\"next\"><a href=\"{LOGIN}\">Log in</a></p>\n"
     );
     Page { what: "Nobody is logged in.".into(), ..page(200, "Logged out", "", &inner) }
-}
-
-/// A page with forms, for no frame and no cache.
-fn page(status: u16, title: &str, head: &str, inner: &str) -> Page {
-    let policy =
-        "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
-    let fields = [
-        ("Content-Type", "text/html; charset=utf-8"),
-        ("Cache-Control", "no-store"),
-        ("Content-Security-Policy", policy),
-        ("X-Frame-Options", "DENY"),
-        ("X-Content-Type-Options", "nosniff"),
-        // With another one browsers send no `Origin` with the form.
-        ("Referrer-Policy", "same-origin"),
-    ];
-    let fields = fields.map(|(name, value)| (name.to_owned(), value.as_bytes().to_vec())).into();
-    let body = page::document(title, head, inner).into_bytes();
-    let script = Some(Box::new(page::ScriptPage { fields, body }));
-    Page { script, ..Page::new(status, WORD, "", "") }
 }

@@ -8,17 +8,21 @@ mod by_rule;
 mod by_table;
 mod credential;
 mod facts;
+mod form_parts;
 mod gate;
 mod handing_out;
 mod hooked;
 mod judge;
+mod login_form;
 mod login_found;
 mod login_page;
 mod memo;
 mod mirror;
 mod need;
+mod own_cookies;
 mod pages;
 mod route;
+mod sent_form;
 mod supposed;
 mod table;
 #[cfg(test)]
@@ -34,15 +38,16 @@ pub use by_rule::ByRule;
 pub use by_table::{AnswerChanges, ByTable, Limited, Storing};
 use facts::{Editions, Facts};
 pub use facts::{FactsRead, PeopleScene, Scene};
+pub use form_parts::{FORM_BYTES_MAX, unreadable_form};
 
 pub use handing_out::{leads_to, store_rules};
 pub use hooked::{denied as denied_by_hook, may_go_on, page as page_of_hook};
 pub use judge::{TunnelFor, Verdict};
-pub use login_page::{FORM_BYTES_MAX, LoginForm, unreadable_form};
 pub use memo::{JudgeMemo, NotRemembered, RefusalMemo};
 pub use mirror::{Mirrored, REGISTRY, goes_to_origin};
 pub use need::{FoundFacts, Need};
 pub use pages::{fault_page, out_of_reach};
+pub use sent_form::SentForm;
 
 use crate::env::{Env, PeerFacts};
 use larder_wire::RequestHead;
@@ -79,9 +84,11 @@ pub async fn judge_and_wait(
     let verdict = verdict.unwrap_or_else(|| judge(env, peer, request));
     let Verdict::Needs(mut need, mut found) = verdict else { return verdict };
     let name = env.common.names.name(number).to_string();
+    let without_cookies = own_cookies::without(env, peer, request);
+    let seen = without_cookies.as_deref().unwrap_or(request);
     for _ in 0..NEEDS_MAX {
         // Boxed, because it is rare and large.
-        Box::pin(need.find_out((env, peer), (request, &name), &mut found)).await;
+        Box::pin(need.find_out((env, peer), (seen, &name), &mut found)).await;
         match judge_with(env, peer, request, &found).0 {
             Verdict::Needs(next, _) => need = next,
             verdict => return verdict,
@@ -145,9 +152,16 @@ fn judge_with(env: &Env, peer: &PeerFacts, request: &RequestHead, found: &FoundF
             connection: &peer.login,
             client: peer.address,
             listener: listener.address.unwrap_or(peer.address),
+            fields: &request.fields,
         }),
     };
-    let mut facts = Facts::of(scene, request);
-    let verdict = judge::judge(&mut facts);
-    (verdict, facts.read(editions))
+    let without_cookies = own_cookies::without(env, peer, request);
+    let mut facts = Facts::of(scene, without_cookies.as_deref().unwrap_or(request));
+    facts.note_cookies();
+    let mut verdict = judge::judge(&mut facts);
+    let read = facts.read(editions);
+    if let (Some(without), Verdict::Allow(ask)) = (without_cookies, &mut verdict) {
+        ask.people.get_or_insert_default().without_cookies = Some(without);
+    }
+    (verdict, read)
 }

@@ -64,6 +64,12 @@ pub(super) fn denied(word: &'static str, what: &str) -> Page {
     Page::new(403, word, what, "Ask the administrator of this cache; the settings are in [access].")
 }
 
+/// The page for a login that is gone with a reload, for a moment.
+pub(super) fn login_gone() -> Page {
+    let what = "Whether the login is right can't be found out.";
+    Page::new(503, "login-gone", what, "Try again.").with("Retry-After", "1")
+}
+
 /// The page for a client that a login does not let in.
 pub(super) fn refusal_page(login: &LoginState, refusal: &LoginRefusal, asks: Asks) -> Page {
     match refusal {

@@ -39,6 +39,6 @@ pub(super) fn people(
 
 /// Whether `Authorization` is for this login, and not for the origin.
 pub(super) fn consumes_authorization(facts: &Facts<'_>, login: &str, asks: Asks) -> bool {
-    let forwards = || facts.config().logins.iter().any(|known| known.name == login && known.forward);
-    asks == Asks::Server && !forwards()
+    let known = facts.config().logins.iter().find(|known| known.name == login);
+    asks == Asks::Server && known.is_none_or(|known| known.takes_authorization())
 }

@@ -61,6 +61,7 @@ impl Stand {
                 connection: &connection,
                 client,
                 listener: config.listens[0].address,
+                fields: &head.fields,
             };
             let scene = Scene {
                 people: Some(people),

@@ -129,3 +129,65 @@ fn files_of_packages_start() {
         assert!(checked.status.success(), "{source}: {}{}", text(&checked.stdout), text(&checked.stderr));
     }
 }
+
+/// The file that the page for people of Squid has them write, with its files in this folder.
+fn file_of_the_page(folder: &Path) -> String {
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/coming-from-squid.md")).unwrap();
+    let part = page.split("## Four things by hand").nth(1).unwrap();
+    let file = part.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    fs::write(folder.join("blocked.txt"), ".ads.example\nbad.test\n").unwrap();
+    fs::write(
+        folder.join("users"),
+        "ada:$apr1$abcdefgh$h9FWgUz3n9YxylKLlR5SQ/\nbob:$apr1$abcdefgh$h9FWgUz3n9YxylKLlR5SQ/\n",
+    )
+    .unwrap();
+    file.replace("/etc/larder", &folder.display().to_string())
+}
+
+#[test]
+fn four_things_by_hand_do_as_the_page_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("larder.toml");
+    let check = |text: &str, words: &[&str]| {
+        fs::write(&file, text).unwrap();
+        let checked = larder(&[&["check", "--config", &file.display().to_string()], words].concat());
+        (checked.status.code(), self::text(&checked.stdout) + &self::text(&checked.stderr))
+    };
+    let right = file_of_the_page(folder.path());
+    let (status, said) = check(&right, &[]);
+    assert!(
+        status == Some(0) && !said.contains("is asked for nowhere") && !said.contains("for no rule names"),
+        "{said}"
+    );
+    for (url, user, status, wanted) in [
+        ("http://www.ads.example/", "bob", 1, "list 'blocked' entry 'ads.example' (covers www.ads.example): deny"),
+        ("http://www.example.org/", "bob", 0, "bandwidth each"),
+        ("http://www.example.org/", "ada", 0, "user       ada"),
+    ] {
+        let request = format!("GET {url}");
+        let (code, said) = check(&right, &["--client", "10.9.0.7", "--user", user, "--request", &request]);
+        assert!(code == Some(status) && said.contains(wanted), "{url} {user}: {said}");
+        assert_eq!(said.contains("bandwidth each"), user == "bob" && status == 0, "{url} {user}: {said}");
+        assert!(!said.contains("as nobody's"), "{said}");
+    }
+    let (_, said) = check(&right, &["--request", "GET http://www.example.org/"]);
+    assert!(said.contains("judged as nobody's: --user NAME"), "{said}");
+    // Without the lines that name them, the tables are noted, and nobody is let believe that they count.
+    let nowhere =
+        right.replace("login = \"office\"", "").replace("[[rule]]", "[[rule]]\nwhen = { host = \"a.test\" }\n#");
+    let without =
+        nowhere.lines().filter(|line| !line.starts_with("when = { list") && !line.starts_with("when = { client"));
+    let without: Vec<&str> = without.filter(|line| !line.starts_with("do = { bandwidth")).collect();
+    let without = without.join("\n") + "\n";
+    let without = without.replace("name = \"slow\"", "name = \"slow\"\ndo = { mark = \"m\" }");
+    let (status, said) = check(&without, &[]);
+    assert_eq!(status, Some(0), "{said}");
+    for wanted in ["[[login]] office", "[[list]] blocked", "[[bandwidth]] each"] {
+        let note = said.lines().find(|line| line.starts_with("note: ") && line.contains(wanted));
+        assert!(
+            note.is_some_and(|note| note.contains("larder.toml:")
+                && (note.contains("write a [[rule]]") || note.contains("set access.login"))),
+            "{wanted}: {said}"
+        );
+    }
+}

@@ -5,10 +5,11 @@ use crate::config::helper::HELPER;
 use crate::config::login::LOGIN;
 use crate::config::{
     CertificateDemand, CertificateUser, ClientCertificates, EXTERNAL_MAX, Helper, HostPattern, Ldap, Listen, Login,
-    LoginScheme, Site, SourceLine,
+    LoginScheme, Site, SiteForm, SourceLine,
 };
 use larder_people::format::Format;
 use larder_people::kind::Kind;
+use larder_rules::rule::{Rule, Verdict};
 use std::ops::Range;
 use std::sync::Arc;
 use toml::Spanned;
@@ -80,18 +81,12 @@ impl Parser {
                 self.loaded.config.logins.push(Arc::new(login));
                 continue;
             }
-            if login.scheme == LoginScheme::Page {
+            if login.scheme.is_by_page() {
                 self.check_page(&span, &login);
                 self.loaded.config.logins.push(Arc::new(login));
                 continue;
             }
-            let unknown = Login::default();
-            let is_of_page = (&login.users, &login.url) != (&unknown.users, &unknown.url)
-                || (login.session, login.idle) != (unknown.session, unknown.idle);
-            if is_of_page {
-                let message = "`users`, `url`, `session` and `idle` are for a login of page".to_owned();
-                self.problem(span.clone(), message, Some("leave them out, or write scheme = \"page\"".to_owned()));
-            }
+            self.check_no_page(&span, &login);
             let needs_helper = matches!(login.scheme, LoginScheme::Negotiate | LoginScheme::Ntlm);
             if needs_helper && login.helper.is_empty() {
                 let message = format!("a login of {} needs `helper`", login.scheme.as_str());
@@ -138,8 +133,22 @@ impl Parser {
         }
     }
 
+    /// Reports settings of a page in a login that has none.
+    fn check_no_page(&mut self, span: &Range<usize>, login: &Login) {
+        let unknown = Login::default();
+        let is_of_page = (&login.users, &login.url) != (&unknown.users, &unknown.url)
+            || (login.session, login.idle) != (unknown.session, unknown.idle);
+        if is_of_page {
+            let message = "`users`, `url`, `session` and `idle` are for a login of page or form".to_owned();
+            let hint = "leave them out, or write scheme = \"page\" or \"form\"".to_owned();
+            self.problem(span.clone(), message, Some(hint));
+        }
+    }
+
     fn check_page(&mut self, span: &Range<usize>, login: &Login) {
-        if login.users.is_empty() || login.url.is_none() {
+        if login.scheme == LoginScheme::Form {
+            self.check_form(span, login);
+        } else if login.users.is_empty() || login.url.is_none() {
             let hint = "write users = \"NAME\" (a [[login]] of basic) and url = \"https://proxy.example:8443\"";
             self.problem(span.clone(), "a login of page needs `users` and `url`".to_owned(), Some(hint.to_owned()));
         }
@@ -149,20 +158,69 @@ impl Parser {
             || login.groups.is_some()
             || login.ldap != Ldap::default()
         {
-            let message = "the users of a page are those of the login that `users` names".to_owned();
+            let message = "the users of a page or form are those of the login that `users` names".to_owned();
             let hint = "write `file`, `helper` and `groups` there".to_owned();
             self.problem(span.clone(), message, Some(hint));
         }
     }
 
+    fn check_form(&mut self, span: &Range<usize>, login: &Login) {
+        if login.users.is_empty() {
+            let hint = "write users = \"NAME\" (a [[login]] of basic)".to_owned();
+            self.problem(span.clone(), "a login of form needs `users`".to_owned(), Some(hint));
+        }
+        if login.url.is_some() {
+            let hint = "leave it out, or write scheme = \"page\", which is for the forward proxy".to_owned();
+            let message = "`url` is for a login of page: a form is on the site that asks for it".to_owned();
+            self.problem(span.clone(), message, Some(hint));
+        }
+        if login.forward {
+            let hint = "tell origins the user by a rule: do = { set = \"X-User: {user}\" }".to_owned();
+            let message = "`forward` is for credentials in a field: origins never get the cookie of a form".to_owned();
+            self.problem(span.clone(), message, Some(hint));
+        }
+    }
+
+    /// Finds the forms that sites and rules ask for, and reports those that no site could have.
+    fn finish_forms(&mut self) {
+        let config = &self.loaded.config;
+        let asks = |rule: &Rule, login: &Login| matches!(&rule.does.verdict, Some(Verdict::Login(name)) if **name == *login.name);
+        let form_of = |login: &Arc<Login>| SiteForm {
+            login: Arc::clone(login),
+            is_by_rule: config.rule_table.table.rules().iter().any(|rule| asks(rule, login)),
+        };
+        let forms = config.logins.iter().filter(|login| login.scheme == LoginScheme::Form).map(form_of);
+        let is_asked =
+            |form: &SiteForm| form.is_by_rule || config.sites.iter().any(|site| site.login == form.login.name);
+        let forms: Vec<SiteForm> = forms.filter(is_asked).collect();
+        let has_sites = !config.sites.is_empty() || config.listens.iter().any(|listen| listen.origin.is_some());
+        let misplaced: Vec<String> = forms
+            .iter()
+            .filter(|form| form.is_by_rule && !has_sites)
+            .map(|form| format!("{}: a login of form is for sites, and there is none", form.login.place))
+            .collect();
+        let access =
+            config.logins.iter().find(|login| login.scheme == LoginScheme::Form && login.name == config.access.login);
+        if access.is_some() {
+            let message = "access.login: a login of form is for sites: no cookie of the proxy reaches other hosts";
+            self.conflict("access.login", message, Some("name a login of page (by address), or of another scheme"));
+        }
+        for message in misplaced {
+            self.conflict("login", &message, Some("write a [[site]], or scheme = \"page\" for the forward proxy"));
+        }
+        self.loaded.config.site_forms = forms;
+    }
+
     /// Reports a page whose users nobody knows, and finds the pages.
     fn finish_pages(&mut self) {
+        let by_page: Vec<Arc<Login>> =
+            self.loaded.config.logins.iter().filter(|login| login.scheme.is_by_page()).cloned().collect();
         let is_page = |login: &&Arc<Login>| login.scheme == LoginScheme::Page;
-        let pages: Vec<Arc<Login>> = self.loaded.config.logins.iter().filter(is_page).cloned().collect();
+        let pages: Vec<Arc<Login>> = by_page.iter().filter(is_page).cloned().collect();
+        for page in &by_page {
+            self.check_users_of(page);
+        }
         for page in &pages {
-            if page.users.is_empty() || self.is_faulty("login", &page.users) {
-                continue;
-            }
             if pages.iter().take_while(|other| other.name != page.name).any(|other| other.url == page.url) {
                 let message = format!("{}: another login has its page at this `url`", page.place);
                 self.conflict("login", &message, Some("give each page a host or a port of its own"));
@@ -177,22 +235,28 @@ impl Parser {
                 );
                 self.conflict("login", &message, Some("give `url` a host that no site has"));
             }
-            let found = self.loaded.config.logins.iter().find(|login| login.name == page.users);
-            let label = format!("{}: users", page.place);
-            match found.map(|found| found.scheme) {
-                None => {
-                    let known: Vec<String> = self.loaded.config.logins.iter().map(|known| known.name.clone()).collect();
-                    self.no_such("login", &label, "login", &page.users, &known);
-                }
-                Some(LoginScheme::Basic) => {}
-                Some(other) => {
-                    let message =
-                        format!("{label}: the login {} is one of {}, not of basic", page.users, other.as_str());
-                    self.conflict("login", &message, None);
-                }
-            }
         }
         self.loaded.config.login_pages = pages;
+    }
+
+    /// Reports a login by a page whose users nobody knows.
+    fn check_users_of(&mut self, page: &Login) {
+        if page.users.is_empty() || self.is_faulty("login", &page.users) {
+            return;
+        }
+        let found = self.loaded.config.logins.iter().find(|login| login.name == page.users);
+        let label = format!("{}: users", page.place);
+        match found.map(|found| found.scheme) {
+            None => {
+                let known: Vec<String> = self.loaded.config.logins.iter().map(|known| known.name.clone()).collect();
+                self.no_such("login", &label, "login", &page.users, &known);
+            }
+            Some(LoginScheme::Basic) => {}
+            Some(other) => {
+                let message = format!("{label}: the login {} is one of {}, not of basic", page.users, other.as_str());
+                self.conflict("login", &message, None);
+            }
+        }
     }
 
     /// Reports settings about certificates of clients that have no effect, or would let nobody in.
@@ -222,13 +286,14 @@ impl Parser {
                 LoginScheme::Digest => Kind::Digest,
                 LoginScheme::Negotiate => Kind::Negotiate,
                 LoginScheme::Ntlm => Kind::Ntlm,
-                LoginScheme::Bearer | LoginScheme::Page => continue,
+                LoginScheme::Bearer | LoginScheme::Page | LoginScheme::Form => continue,
             };
             if !login.helper.is_empty() {
                 self.check_helper("login", &format!("{}: helper", login.place), &login.helper, kind);
             }
         }
         self.finish_pages();
+        self.finish_forms();
         let (access, forward) = (self.loaded.config.access.clone(), self.loaded.config.forward_helpers.clone());
         self.check_gate(
             ("access.login", "access.login"),
@@ -248,7 +313,7 @@ impl Parser {
         for site in sites {
             if self.loaded.config.login_pages.iter().any(|page| page.name == site.login) {
                 let message = format!("{}: login: a login of page is for the forward proxy", site.place);
-                self.conflict("site", &message, Some("name a login of another scheme, or access.login"));
+                self.conflict("site", &message, Some("name one of form, or of another scheme"));
             }
             let named = |setting: &str| format!("{}: {setting}", site.place);
             self.check_gate(("site", &named("login")), &site.login, ("site", &named("external")), &site.external);
@@ -316,7 +381,12 @@ impl Parser {
     }
 
     fn no_such(&mut self, at: &str, label: &str, table: &str, name: &str, known: &[String]) {
+        let is_program = name.contains(['/', ' ']);
         let hint = match known.is_empty() {
+            // A path, or a command with its words, as Squid has it.
+            _ if is_program && table == "helper" => {
+                "this is the name of a table: write [[helper]] with name = \"check\", a kind and command = [\"PROGRAM\", \"WORD\"], and its name here".to_owned()
+            }
             true => format!("add a [[{table}]] with name = {name:?}"),
             false => format!("there are: {}", known.join(", ")),
         };

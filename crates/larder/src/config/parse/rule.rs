@@ -151,7 +151,13 @@ impl Parser {
         let mut wrong: Vec<(String, &str)> = Vec::new();
         for name in lists {
             if !config.lists.iter().any(|list| *list.name == *name) && !self.is_faulty("list", &name) {
-                wrong.push((format!("rule.when.list: there is no list {name:?}"), "write a [[list]] with this name"));
+                let remedy = match name.contains('/') {
+                    true => {
+                        "this is the name of a table: write [[list]] with name = \"blocked\" and source = \"/FILE\", and its name here"
+                    }
+                    false => "write a [[list]] with this name",
+                };
+                wrong.push((format!("rule.when.list: there is no list {name:?}"), remedy));
             }
         }
         if let Some(Verdict::Login(name)) = &rule.does.verdict

@@ -16,6 +16,21 @@ const LISTED_MAX: usize = 3;
 const MEANT: [(&str, &str); 4] =
     [("users", "login.file"), ("passwords", "login.file"), ("password_file", "login.file"), ("htpasswd", "login.file")];
 
+/// Words of people for settings of the table in which they stand.
+const MEANT_HERE: [(&str, &str, &str); 11] = [
+    ("rule.when", "domain", "host"),
+    ("rule.when", "domains", "host"),
+    ("rule.when", "hosts", "host"),
+    ("rule.when", "ip", "client"),
+    ("rule.when", "network", "client"),
+    ("rule.do", "block", "deny"),
+    ("rule.do", "reject", "deny"),
+    ("list", "file", "source"),
+    ("list", "path", "source"),
+    ("list", "url", "source"),
+    ("bandwidth", "limit", "rate"),
+];
+
 /// Tables whose settings are looked for in another one first, which they name.
 const RELATED: [(&str, &str); 1] = [("login", "helper")];
 
@@ -34,7 +49,9 @@ impl Parser {
         // A word that is a setting of another table as it stands is more likely that one than a third spelling of one of this table.
         let is_close =
             |meant: &&str| meant.rsplit('.').next().is_some_and(|key| within(1, word, [key].into_iter()).is_some());
-        let hint = foreign.or_else(|| meant.filter(is_close).map(|meant| format!("did you mean {meant}?")));
+        let here = MEANT_HERE.iter().find(|(table, known, _)| *table == section && *known == word);
+        let here = here.map(|(table, _, setting)| format!("did you mean {table}.{setting}?"));
+        let hint = here.or(foreign).or_else(|| meant.filter(is_close).map(|meant| format!("did you mean {meant}?")));
         let hint = hint.or_else(|| elsewhere(section, word));
         let hint = hint.or_else(|| meant.map(|meant| format!("did you mean {meant}?")));
         let hint = hint.or_else(|| section.is_empty().then(|| nearest_section(word)).flatten());
@@ -82,6 +99,28 @@ mod tests {
     fn messages(text: &str) -> Vec<String> {
         let report = Loaded::parse("x.toml", text, &[]).map(|_| ()).unwrap_err();
         report.problems().iter().map(|problem| problem.message.clone()).collect()
+    }
+
+    #[test]
+    fn words_of_people_lead_to_the_setting_of_the_table() {
+        for (text, wanted) in [
+            ("[[rule]]\nwhen = { domain = \"a\" }\ndo = { deny = true }", "did you mean rule.when.host?"),
+            ("[[rule]]\nwhen = { ip = \"10.0.0.1\" }\ndo = { deny = true }", "did you mean rule.when.client?"),
+            ("[[rule]]\nwhen = { host = \"a\" }\ndo = { block = true }", "did you mean rule.do.deny?"),
+            ("[[list]]\nname = \"a\"\nfile = \"/x\"", "did you mean list.source?"),
+            (
+                "[[rule]]\nwhen = { list = \"/etc/bad\" }\ndo = { deny = true }",
+                "write [[list]] with name = \"blocked\" and source",
+            ),
+            (
+                "[[login]]\nname = \"a\"\nscheme = \"basic\"\nhelper = \"/usr/lib/squid/basic_ncsa_auth /etc/passwd\"",
+                "command = [\"PROGRAM\", \"WORD\"]",
+            ),
+            ("[access]\nlogin = true", "write login = \"NAME\""),
+        ] {
+            let report = Loaded::parse("x.toml", text, &[]).map(|_| ()).unwrap_err().to_string();
+            assert!(report.contains(wanted), "{text}:\n{report}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! HTTP/2 with clients, frame by frame.
 
 mod bodies;
-mod client;
+pub mod client;
 mod floods;
 mod messages;
 mod programs;

@@ -23,6 +23,7 @@ mod hooks_named;
 mod hooks_waiting;
 mod identities;
 mod lists;
+mod login_form;
 mod login_page;
 mod logs;
 mod metrics;
