@@ -37,7 +37,6 @@ pub static WORDS: &[ForeignWord] = &[
     squid("urlpath_regex", &["rule.when.target_regex"]),
     squid("proto", &["rule.when.scheme"]),
     squid("browser", &["rule.when.user_agent"]),
-    squid("req_header", &["rule.when.field"]),
     squid("maxconn", &["limits.connections_per_client_max"]),
     squid("credentialsttl", &["login.ttl"]),
     squid("http_port", &["listen", "listen.address"]),

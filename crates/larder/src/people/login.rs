@@ -665,8 +665,6 @@ fn now_millis() -> u64 {
     u64::try_from(clock::wall().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// `None` where the system has none.
-
 #[cfg(test)]
 mod tests {
     use super::*;

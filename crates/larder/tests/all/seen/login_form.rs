@@ -193,7 +193,7 @@ fn a_cookie_is_the_user_who_has_logged_in() {
     assert!(ada.set[0].ends_with("; Path=/; Max-Age=28800; HttpOnly; SameSite=Lax"), "{:?}", ada.set);
     // The origin sees the browser's own cookies and none of Larder's, and `Authorization` is its own.
     let (head, body) = ada.send("GET /a", &format!("{BROWSER}Authorization: Bearer x\r\n"), "");
-    assert!(body.ends_with("[Cookie: own=1|Authorization: Bearer x]"), "{body}");
+    assert!(body.ends_with("[Authorization: Bearer x|Cookie: own=1]"), "{body}");
     assert!(head.contains("Cache-Control: max-age=60\r\n"), "{head}");
     assert!(head.contains("Cache-Control: private"), "caches between keep it for its reader: {head}");
     // Stored answers are for all who are let in, and for nobody else.
