@@ -2,14 +2,16 @@
 
 use super::TunnelReply;
 use super::connection::{Connection, End};
+use super::head_cache::Request;
 use super::quick::{self, Begun, Quick};
 use super::render::Next;
-use crate::env::RecordGuard;
+use crate::env::{Env, PeerFacts, RecordGuard};
 use crate::exchange::deliver::{self, Ended};
 use crate::exchange::leave::{Intercepted, LeaveOutcome};
 use crate::exchange::pace::Pace;
 use crate::exchange::stream::ClientStream;
 use crate::exchange::{Exchange, broken_page};
+use crate::hook::{CallEnd, MadeCall};
 use crate::outbox::Outbox;
 use crate::page::Page;
 use crate::request_body::RequestBody;
@@ -41,6 +43,27 @@ pub enum NextState {
     Closes,
     /// It goes on in a task.
     NeedsTask(Box<Start>),
+    /// It waits for hooks, which are to be asked.
+    Asks(Box<Asking>),
+}
+
+/// A plain GET that waits for its hooks without a task: most often all that is left to do then is to hand over a stored response.
+pub struct Asking {
+    request: Request,
+    begun: Box<Begun>,
+}
+
+impl Asking {
+    /// Asks the hooks; `None` where that needs a wait.
+    pub fn call(&mut self, env: &Env, peer: &PeerFacts) -> Option<MadeCall> {
+        let Begun { verdict, record, .. } = &mut *self.begun;
+        rules::ask_at_once(env, peer, (&self.request, record.number), verdict.as_mut()?)
+    }
+
+    /// The same request, to be run in a task.
+    pub fn into_start(self) -> Start {
+        Start::Request(self.request.head, self.begun)
+    }
 }
 
 impl NextState {
@@ -64,6 +87,9 @@ pub fn serve_without_wait(connection: &mut Connection, mut read: &[u8]) -> NextS
         }
         let next = match quick::try_answer(&space, connection, &mut request) {
             Quick::Answered => connection.next(),
+            Quick::Waits(begun) if read.is_empty() && begun.waits_for_hooks(&space.env) => {
+                return NextState::Asks(Box::new(Asking { request, begun }));
+            }
             Quick::Waits(begun) => break NextState::NeedsTask(Box::new(Start::Request(request.head, begun))),
         };
         space.heads.keep(connection.peer.address, request);
@@ -72,15 +98,34 @@ pub fn serve_without_wait(connection: &mut Connection, mut read: &[u8]) -> NextS
             // A client that sends requests and reads no answers must not fill the outbox with them.
             Next::Continue if connection.is_full() => break NextState::NeedsTask(Box::new(Start::NextRequest)),
             Next::Continue => {}
-            Next::Close => break NextState::Closes,
-            Next::Cut => {
-                connection.end_by_reset();
-                break NextState::Closes;
-            }
+            Next::Close | Next::Cut => break closes(connection, next),
         }
     };
     connection.keep_unused(read);
     state
+}
+
+/// Answers a request whose call of hooks has ended, where that needs no further wait.
+pub fn answer_asked(connection: &mut Connection, asking: Asking, end: CallEnd) -> NextState {
+    let space = Rc::clone(&connection.space);
+    let Asking { mut request, begun } = asking;
+    match quick::answer_replied(&space, connection, &mut request, (*begun, end)) {
+        Quick::Waits(begun) => NextState::NeedsTask(Box::new(Start::Request(request.head, begun))),
+        Quick::Answered => {
+            space.heads.keep(connection.peer.address, request);
+            match connection.next() {
+                Next::Continue => NextState::Waits,
+                next => closes(connection, next),
+            }
+        }
+    }
+}
+
+fn closes(connection: &Connection, next: Next) -> NextState {
+    if next == Next::Cut {
+        connection.end_by_reset();
+    }
+    NextState::Closes
 }
 
 /// Serves a connection to its end, or until it can be parked among the idle ones.
@@ -340,3 +385,5 @@ pub fn broken(connection: &mut Connection) -> Next {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_hooks;

@@ -10,7 +10,7 @@ use crate::config::Site;
 use crate::config::python::OnFailure;
 use crate::hook::{
     self, CallFacts, CallTrouble, Decided, FailedCall, HookNote, HooksRead, RequestEffects, ScriptAnswer,
-    ScriptFailure, Stage,
+    ScriptFailure, Stage, Tries,
 };
 use crate::mount::{Asked, Hooks, MountState};
 use crate::page::Page;
@@ -188,7 +188,8 @@ impl<'a> Judged<'a> {
     }
 
     fn need(&self, called: Option<(Arc<Hooks>, Box<[u16]>)>) -> Need {
-        Need::Hooks(Box::new(HookNeed { mount: Arc::clone(self.mount), called, url: self.url.clone() }))
+        let (mount, url) = (Arc::clone(self.mount), self.url.clone());
+        Need::Hooks(Box::new(HookNeed { mount, called, url, tries: Tries::default() }))
     }
 
     fn asked<'b>(&self, stage: Stage, paths: [Option<&'b str>; 2]) -> Asked<'b>
