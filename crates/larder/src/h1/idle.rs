@@ -256,15 +256,14 @@ fn read_ready(mut connection: Box<Connection>, more: bool) -> Option<Served> {
 
 /// Asks the hooks of a request; the connection goes on with their reply, and has no task until then. Gives it back with its first step
 /// in a task, where it needs one: that a client leaves is seen when the connection is parked again, if all was read that had come.
-fn ask(
-    mut connection: Box<Connection>,
-    mut asking: Box<Asking>,
-    more: bool,
-) -> Option<(Box<Connection>, Start)> {
+fn ask(mut connection: Box<Connection>, mut asking: Box<Asking>, more: bool) -> Option<(Box<Connection>, Start)> {
     // The answers to earlier requests of the connection do not wait for a process.
     let may_wait = !more && matches!(connection.write_now(), Ok(true));
     let call = may_wait.then(|| asking.call(&connection.space.env, &connection.peer)).flatten();
-    let Some(call) = call else { return Some((connection, asking.into_start())) };
+    let Some(call) = call else {
+        let (request, begun) = asking.into_begun();
+        return Some((connection, Start::Request(request, begun)));
+    };
     connection.give_back_buffers();
     call.then(move |end| go_on(connection, *asking, end));
     None
@@ -276,7 +275,8 @@ fn go_on(mut connection: Box<Connection>, asking: Asking, end: CallEnd) {
     connection.borrow_outbox();
     // A broken invariant ends one connection, not the worker.
     let state = match catch_unwind(AssertUnwindSafe(|| serve::answer_asked(&mut connection, asking, end))) {
-        Ok(state) => state,
+        Ok(Ok(next)) => serve::state_after(&connection, next),
+        Ok(Err((request, begun))) => NextState::NeedsTask(Box::new(Start::Request(request, begun))),
         Err(_) => {
             serve::broken(&mut connection);
             NextState::Closes

@@ -43,7 +43,7 @@ pub struct Begun {
 impl Begun {
     /// Whether the verdict on a plain GET waits for hooks alone, so that it needs no task meanwhile. One that may last so long and no longer
     /// as a whole gets a task, which looks at the clock.
-    pub fn waits_for_hooks(&self, env: &Env) -> bool {
+    pub fn needs_hooks_alone(&self, env: &Env) -> bool {
         matches!(self.verdict, Some(Verdict::Needs(Need::Hooks(_), _)))
             && self.key.is_none()
             && env.config().timeouts.request.is_none()
@@ -195,7 +195,7 @@ fn answer_judged<S: ClientStream>(
     let written = if is_changed { "" } else { &*record.url };
     ask.key_of_written(written, &env.common.cache, &mut key);
     // Looked up by its fields as hooks have changed them.
-    let changed = ask.changed_by_hook(request);
+    let changed = is_changed.then(|| ask.changed_by_hook(request)).flatten();
     let looked_up = changed.as_ref().unwrap_or(&request.head);
     let asked = ask.weigh(Asked::of(looked_up));
     if (ask.by_rule.is_some() || is_changed)

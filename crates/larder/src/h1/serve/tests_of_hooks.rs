@@ -76,6 +76,26 @@ fn a_hit_and_a_page_are_answered_without_an_exchange_and_a_miss_has_one() {
 }
 
 #[test]
+fn a_connection_that_has_a_task_needs_no_exchange_either() {
+    let folder = tempfile::tempdir().unwrap();
+    let stage = stage(folder.path(), "");
+    stage.say(stage.proxy, &closing("fresh/a", ""));
+    for (place, status) in [("travel", "200"), ("replied", "500")] {
+        // A head that comes in two pieces is waited for by a task.
+        let bytes =
+            closing("fresh/a", &format!("X-Test-Break: {place}\r\n")).replace("ORIGIN", &stage.origin.to_string());
+        let (first, rest) = bytes.split_at(30);
+        let mut stream = stage.begin(stage.proxy, first);
+        thread::sleep(Duration::from_millis(100));
+        stream.write_all(rest.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{place}: {answer}");
+    }
+    stage.lines(3);
+}
+
+#[test]
 fn a_request_waits_in_a_task_where_its_time_as_a_whole_is_limited() {
     let folder = tempfile::tempdir().unwrap();
     let stage = stage(folder.path(), "[timeouts]\nrequest = \"1s\"\n");

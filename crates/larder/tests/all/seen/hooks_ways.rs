@@ -76,8 +76,11 @@ struct Way {
 impl Way {
     fn open(origin: SocketAddr, remember: &str, more: &str) -> Way {
         let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("policy.py"), RANDOM.replace("REMEMBER, ", remember).replace("REMEMBER", remember))
-            .unwrap();
+        fs::write(
+            folder.path().join("policy.py"),
+            RANDOM.replace("REMEMBER, ", remember).replace("REMEMBER", remember),
+        )
+        .unwrap();
         let steered = Steered::start(folder.path(), &settings(folder.path(), origin, more));
         let client = Kept::to(steered.server.addresses()[0]);
         Way { steered, folder, client }
