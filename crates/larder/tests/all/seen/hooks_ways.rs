@@ -86,10 +86,11 @@ impl Way {
         Way { steered, folder, client }
     }
 
-    /// The answer to a request that was asked before by `times` others, without that which the clock decides.
+    /// The answer, without what the clock decides or names this server or this request.
     fn ask(&mut self, request: &str) -> String {
+        const OF_ONE: [&str; 4] = ["Date: ", "Age: ", "Via: ", "Larder-Request: "];
         let (head, body) = self.client.ask(request);
-        let lines = head.lines().filter(|line| !line.starts_with("Date: ") && !line.starts_with("Age: "));
+        let lines = head.lines().filter(|line| !OF_ONE.iter().any(|name| line.starts_with(name)));
         let lines = lines.map(|line| match line.split_once("; ttl=") {
             Some((start, _)) => start.to_owned(),
             None => line.to_owned(),
