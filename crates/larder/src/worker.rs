@@ -113,6 +113,7 @@ impl Worker {
         self.wait_for_clients(self.env.config().timeouts.drain).await;
         // Requests that are not over end with an error page.
         self.env.ticker.end();
+        self.env.hooks.give_up_requests();
         self.wait_for_clients(ERROR_PAGES_WAIT).await;
     }
 

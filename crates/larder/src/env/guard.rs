@@ -24,6 +24,11 @@ impl RecordGuard {
         RecordGuard { record: Some(record), env: Rc::clone(env), run: run.cloned() }
     }
 
+    /// Hands the record to a request that goes on without a wait, and so without a guard.
+    pub fn into_record(mut self) -> Box<Record> {
+        self.record.take().expect("the record is there until the guard is consumed")
+    }
+
     /// The request is over: its record goes to its readers.
     pub fn finish(mut self) {
         self.finish_now();

@@ -11,10 +11,11 @@
 
 use super::Workspace;
 use super::connection::{Connection, HEAD_READ_BYTES_MAX};
-use super::serve::{self, NextState, Start};
+use super::serve::{self, Asking, NextState, Start};
 use super::slot::{Slot, Slots};
 use crate::caught;
 use crate::clock::Carried;
+use crate::hook::CallEnd;
 use crate::ticker::{TICK, Wait, WaitEnd};
 use mio::{Events, Poll as Descriptor};
 use std::cell::{Cell, RefCell};
@@ -100,6 +101,13 @@ impl IdleConnections {
         let Served { mut connection, state, more } = served;
         let start = match state {
             NextState::NeedsTask(start) => *start,
+            NextState::Asks(asking) => match ask(connection, asking, more) {
+                Some((back, start)) => {
+                    connection = back;
+                    start
+                }
+                None => return,
+            },
             NextState::Waits | NextState::Closes => match connection.write_now() {
                 Err(_) => return connection.drop_now(),
                 Ok(false) if state.closes() => Start::Close,
@@ -244,6 +252,37 @@ fn read_ready(mut connection: Box<Connection>, more: bool) -> Option<Served> {
             Some(Served { connection, state: NextState::Closes, more: false })
         }
     }
+}
+
+/// Asks the hooks of a request; the connection goes on with their reply, and has no task until then. Gives it back with its first step
+/// in a task, where it needs one: that a client leaves is seen when the connection is parked again, if all was read that had come.
+fn ask(mut connection: Box<Connection>, mut asking: Box<Asking>, more: bool) -> Option<(Box<Connection>, Start)> {
+    // The answers to earlier requests of the connection do not wait for a process.
+    let may_wait = !more && matches!(connection.write_now(), Ok(true));
+    let call = may_wait.then(|| asking.call(&connection.space.env, &connection.peer)).flatten();
+    let Some(call) = call else {
+        let (request, begun) = asking.into_begun();
+        return Some((connection, Start::Request(request, begun)));
+    };
+    connection.give_back_buffers();
+    call.then(move |end| go_on(connection, *asking, end));
+    None
+}
+
+/// Goes on with a request whose call of hooks has ended.
+fn go_on(mut connection: Box<Connection>, asking: Asking, end: CallEnd) {
+    let space = Rc::clone(&connection.space);
+    connection.borrow_outbox();
+    // A broken invariant ends one connection, not the worker.
+    let state = match catch_unwind(AssertUnwindSafe(|| serve::answer_asked(&mut connection, asking, end))) {
+        Ok(Ok(next)) => serve::state_after(&connection, next),
+        Ok(Err((request, begun))) => NextState::NeedsTask(Box::new(Start::Request(request, begun))),
+        Err(_) => {
+            serve::broken(&mut connection);
+            NextState::Closes
+        }
+    };
+    space.idle.write(Served { connection, state, more: false }, READS_MAX);
 }
 
 /// Moves a connection to a task of its own until it can be parked again.

@@ -3,18 +3,18 @@
 
 use super::Workspace;
 use super::head_cache::Request;
-use crate::env::RecordGuard;
+use crate::env::{Env, RecordGuard};
 #[cfg(test)]
 use crate::exchange::broken;
 use crate::exchange::stream::ClientStream;
 use crate::exchange::{deliver, icap};
 use crate::exchange::{is_plain_get, note, note_answer};
-use crate::hook::HookedVerdict;
+use crate::hook::{CallEnd, HookedVerdict};
 use crate::page::Page;
 #[cfg(test)]
 use crate::planted::{self, Planted};
 use crate::record::Record;
-use crate::rules::{self, HookedAnswer, JudgeMemo, RefusalMemo, Verdict};
+use crate::rules::{self, FactsRead, HookedAnswer, JudgeMemo, Need, RefusalMemo, Verdict};
 use larder_cache::cache::{Glance, Tier};
 use larder_cache::key::Key;
 use larder_cache::policy::{Asked, Usable};
@@ -38,6 +38,16 @@ pub struct Begun {
     pub record: RecordGuard,
     /// The key of the request, where it was looked up.
     pub key: Option<Vec<u8>>,
+}
+
+impl Begun {
+    /// Whether the verdict on a plain GET waits for hooks alone, so that it needs no task meanwhile. One that may last so long and no longer
+    /// as a whole gets a task, which looks at the clock.
+    pub fn needs_hooks_alone(&self, env: &Env) -> bool {
+        matches!(self.verdict, Some(Verdict::Needs(Need::Hooks(_), _)))
+            && self.key.is_none()
+            && env.config().timeouts.request.is_none()
+    }
 }
 
 /// Answers a request without a wait, where that is possible.
@@ -87,7 +97,7 @@ pub fn try_answer<S: ClientStream>(space: &Workspace, stream: &mut S, request: &
             *key = before;
         }
         space.env.common.cache.settle_key(&mut key);
-        return match answer_if_fresh((space, stream), request, asked, &key, record) {
+        return match answer_if_fresh((space, stream), (&request.head, &request.head), asked, &key, record) {
             Ok(()) => {
                 request.memo_is_valid = memo_is_valid;
                 Quick::Answered
@@ -101,7 +111,8 @@ pub fn try_answer<S: ClientStream>(space: &Workspace, stream: &mut S, request: &
     if let Some(page) = refused_before(space, stream, request) {
         // That the other memo was seen to hold for these fields stays true.
         request.refusal_is_valid = true;
-        return refuse(space, stream, request, &page);
+        let record = space.env.begin_record(request, stream.peer());
+        return refuse((space, stream), request, &page, record);
     }
     (request.memo_is_valid, request.refusal_is_valid) = (false, false);
     judge_and_answer(space, stream, request)
@@ -127,8 +138,37 @@ fn note_hooked(hooked: &HookedVerdict, record: &mut Record) {
 }
 
 fn judge_and_answer<S: ClientStream>(space: &Workspace, stream: &mut S, request: &mut Request) -> Quick {
+    let judged = rules::judge_noting(&space.env, stream.peer(), request);
+    let record = space.env.begin_record(request, stream.peer());
+    answer_judged((space, stream), request, judged, record)
+}
+
+/// Answers a request that has waited for its hooks, where it needs no further wait.
+pub fn answer_replied<S: ClientStream>(
+    space: &Workspace,
+    stream: &mut S,
+    request: &mut Request,
+    (Begun { verdict, record, key }, end): (Begun, CallEnd),
+) -> Quick {
+    // From here on without the guard: after a broken invariant there is another record.
+    let record = record.into_record();
+    #[cfg(test)]
+    broken::may_break("replied", request);
+    let Some(verdict) = verdict else { return waits(guard(space, stream, record), None, key) };
+    match rules::judge_replied(&space.env, stream.peer(), request, (verdict, end)) {
+        Ok(judged) => answer_judged((space, stream), request, judged, record),
+        Err(verdict) => waits(guard(space, stream, record), Some(verdict), key),
+    }
+}
+
+/// Answers a plain GET that was judged, where that needs no wait.
+fn answer_judged<S: ClientStream>(
+    (space, stream): (&Workspace, &mut S),
+    request: &mut Request,
+    (verdict, read): (Verdict, FactsRead),
+    mut record: Box<Record>,
+) -> Quick {
     let env = &space.env;
-    let (verdict, read) = rules::judge_noting(env, stream.peer(), request);
     let ask = match verdict {
         Verdict::Allow(ask) => ask,
         Verdict::Answer(page) => {
@@ -138,19 +178,15 @@ fn judge_and_answer<S: ClientStream>(space: &Workspace, stream: &mut S, request:
             {
                 (request.refusal, request.refusal_is_valid) = (Some(Box::new(memo)), true);
             }
-            return refuse(space, stream, request, &page);
+            return refuse((space, stream), request, &page, record);
         }
-        Verdict::Hooked(answer) => return answer_by_hook(space, stream, request, *answer),
-        verdict => return waits(begin(space, stream, request), Some(verdict), None),
+        Verdict::Hooked(answer) => return answer_by_hook((space, stream), request, *answer, record),
+        verdict => return waits(guard(space, stream, record), Some(verdict), None),
     };
-    if ask.waits_for_hooks() || icap::is_asked(env, &request.method, &ask) {
-        return waits(begin(space, stream, request), Some(Verdict::Allow(ask)), None);
+    // An index is read beside its delivery, for the digests that it names.
+    if ask.waits_for_hooks() || icap::is_asked(env, &request.method, &ask) || ask.is_index() {
+        return waits(guard(space, stream, record), Some(Verdict::Allow(ask)), None);
     }
-    if ask.is_index() {
-        // It is read beside its delivery, for the digests that it names.
-        return waits(begin(space, stream, request), Some(Verdict::Allow(ask)), None);
-    }
-    let mut record = env.begin_record(request, stream.peer());
     note(env, &ask, &mut record);
     let mut key = space.keys.borrow_mut();
     key.clear();
@@ -158,13 +194,16 @@ fn judge_and_answer<S: ClientStream>(space: &Workspace, stream: &mut S, request:
     let is_changed = ask.by_hook.is_some() || ask.by_table.is_some() || ask.people.is_some();
     let written = if is_changed { "" } else { &*record.url };
     ask.key_of_written(written, &env.common.cache, &mut key);
-    let asked = ask.weigh(Asked::of(request));
+    // Looked up by its fields as hooks have changed them.
+    let changed = is_changed.then(|| ask.changed_by_hook(request)).flatten();
+    let looked_up = changed.as_ref().unwrap_or(&request.head);
+    let asked = ask.weigh(Asked::of(looked_up));
     if (ask.by_rule.is_some() || is_changed)
         && let Some(detail) = record.detail()
     {
         (detail.by_rule, detail.key) = (ask.words(), Some(Key::from_text(key.clone())));
     }
-    match answer_if_fresh((space, stream), request, asked, &key, record) {
+    match answer_if_fresh((space, stream), (&request.head, looked_up), asked, &key, record) {
         Ok(()) => {
             // A memo pays only if the host is asked for again; a host that was named twice in a row most likely is.
             if request.host_is_repeated
@@ -178,16 +217,17 @@ fn judge_and_answer<S: ClientStream>(space: &Workspace, stream: &mut S, request:
     }
 }
 
-/// Answers a plain GET with a response that is stored under this key, if it is at hand; else its record comes back.
+/// Answers a plain GET with a response that is stored under this key, if it is at hand; else its record comes back. The response is chosen by
+/// the fields of the second one, the request as it is looked up.
 fn answer_if_fresh<S: ClientStream>(
     (space, stream): (&Workspace, &mut S),
-    request: &RequestHead,
+    (request, looked_up): (&RequestHead, &RequestHead),
     asked: Asked,
     key: &[u8],
     mut record: Box<Record>,
 ) -> Result<(), Box<Record>> {
     let now = record.stamp();
-    let glance = Glance { key, request, asked: &asked, now };
+    let glance = Glance { key, request: looked_up, asked: &asked, now };
     let answered = space.env.common.cache.fresh(&glance, deliver::WHOLE_BYTES_MAX, &mut |hit| {
         record.trail.asks(asked);
         record.trail.weigh(hit.stored.terms.as_ref(), now, Usable::Fresh);
@@ -206,8 +246,12 @@ fn answer_if_fresh<S: ClientStream>(
 }
 
 /// Answers a request without a body by an error page of the rules.
-fn refuse<S: ClientStream>(space: &Workspace, stream: &mut S, request: &RequestHead, page: &Page) -> Quick {
-    let mut record = space.env.begin_record(request, stream.peer());
+fn refuse<S: ClientStream>(
+    (space, stream): (&Workspace, &mut S),
+    request: &RequestHead,
+    page: &Page,
+    mut record: Box<Record>,
+) -> Quick {
     deliver::deliver_page(stream, request, page, &mut record);
     space.env.finish(stream.peer().listener.run.as_deref(), record);
     Quick::Answered
@@ -215,12 +259,11 @@ fn refuse<S: ClientStream>(space: &Workspace, stream: &mut S, request: &RequestH
 
 /// Answers a request without a body as a hook says, or by the page for one that failed.
 fn answer_by_hook<S: ClientStream>(
-    space: &Workspace,
-    stream: &mut S,
+    (space, stream): (&Workspace, &mut S),
     request: &RequestHead,
     answer: HookedAnswer,
+    mut record: Box<Record>,
 ) -> Quick {
-    let mut record = space.env.begin_record(request, stream.peer());
     let page = note_answer(&space.env, answer, &mut record);
     deliver::deliver_page(stream, request, &page, &mut record);
     space.env.finish(stream.peer().listener.run.as_deref(), record);

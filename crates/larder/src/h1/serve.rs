@@ -2,14 +2,16 @@
 
 use super::TunnelReply;
 use super::connection::{Connection, End};
+use super::head_cache::Request;
 use super::quick::{self, Begun, Quick};
 use super::render::Next;
-use crate::env::RecordGuard;
+use crate::env::{Env, PeerFacts, RecordGuard};
 use crate::exchange::deliver::{self, Ended};
 use crate::exchange::leave::{Intercepted, LeaveOutcome};
 use crate::exchange::pace::Pace;
 use crate::exchange::stream::ClientStream;
 use crate::exchange::{Exchange, broken_page};
+use crate::hook::{CallEnd, MadeCall};
 use crate::outbox::Outbox;
 use crate::page::Page;
 use crate::request_body::RequestBody;
@@ -20,6 +22,7 @@ use larder_wire::framing::{self, Framing};
 use larder_wire::{Method, RequestHead, Version, hop};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use tokio::sync::oneshot;
 
 /// The first step of a connection that is served by a task.
 pub enum Start {
@@ -41,6 +44,30 @@ pub enum NextState {
     Closes,
     /// It goes on in a task.
     NeedsTask(Box<Start>),
+    /// It waits for hooks, which are to be asked.
+    Asks(Box<Asking>),
+}
+
+/// A request whose exchange is to be run.
+pub type BegunRequest = (Box<RequestHead>, Box<Begun>);
+
+/// A plain GET that waits for its hooks without a task: most often all that is left to do then is to hand over a stored response.
+pub struct Asking {
+    request: Request,
+    begun: Box<Begun>,
+}
+
+impl Asking {
+    /// Asks the hooks; `None` where that needs a wait.
+    pub fn call(&mut self, env: &Env, peer: &PeerFacts) -> Option<MadeCall> {
+        let Begun { verdict, record, .. } = &mut *self.begun;
+        rules::ask_at_once(env, peer, (&self.request, record.number), verdict.as_mut()?)
+    }
+
+    /// The same request, to be run in a task.
+    pub fn into_begun(self) -> BegunRequest {
+        (self.request.head, self.begun)
+    }
 }
 
 impl NextState {
@@ -64,6 +91,9 @@ pub fn serve_without_wait(connection: &mut Connection, mut read: &[u8]) -> NextS
         }
         let next = match quick::try_answer(&space, connection, &mut request) {
             Quick::Answered => connection.next(),
+            Quick::Waits(begun) if read.is_empty() && begun.needs_hooks_alone(&space.env) => {
+                return NextState::Asks(Box::new(Asking { request, begun }));
+            }
             Quick::Waits(begun) => break NextState::NeedsTask(Box::new(Start::Request(request.head, begun))),
         };
         space.heads.keep(connection.peer.address, request);
@@ -72,15 +102,32 @@ pub fn serve_without_wait(connection: &mut Connection, mut read: &[u8]) -> NextS
             // A client that sends requests and reads no answers must not fill the outbox with them.
             Next::Continue if connection.is_full() => break NextState::NeedsTask(Box::new(Start::NextRequest)),
             Next::Continue => {}
-            Next::Close => break NextState::Closes,
-            Next::Cut => {
-                connection.end_by_reset();
-                break NextState::Closes;
-            }
+            Next::Close | Next::Cut => break state_after(connection, next),
         }
     };
     connection.keep_unused(read);
     state
+}
+
+/// Answers a request whose call of hooks has ended; `Err` where it needs a further wait.
+pub fn answer_asked(connection: &mut Connection, asking: Asking, end: CallEnd) -> Result<Next, BegunRequest> {
+    let space = Rc::clone(&connection.space);
+    let Asking { mut request, begun } = asking;
+    match quick::answer_replied(&space, connection, &mut request, (*begun, end)) {
+        Quick::Waits(begun) => Err((request.head, begun)),
+        Quick::Answered => {
+            space.heads.keep(connection.peer.address, request);
+            Ok(connection.next())
+        }
+    }
+}
+
+/// How a connection without a task goes on after an answer, behind which no further request was read.
+pub fn state_after(connection: &Connection, next: Next) -> NextState {
+    if next == Next::Cut {
+        connection.end_by_reset();
+    }
+    if next == Next::Continue { NextState::Waits } else { NextState::Closes }
 }
 
 /// Serves a connection to its end, or until it can be parked among the idle ones.
@@ -115,6 +162,10 @@ pub async fn serve(mut connection: Box<Connection>, start: Start) -> Option<Box<
                             space.heads.keep(connection.peer.address, request);
                             connection.next()
                         }
+                        Ok(Quick::Waits(begun)) if begun.needs_hooks_alone(&space.env) => {
+                            // Boxed, so that every connection's task stays small.
+                            Box::pin(ask_and_run(&mut connection, Asking { request, begun })).await
+                        }
                         Ok(Quick::Waits(begun)) => run(&mut connection, request.head, begun).await,
                         Err(_) => broken(&mut connection),
                     }
@@ -141,6 +192,27 @@ pub async fn serve(mut connection: Box<Connection>, start: Start) -> Option<Box<
             Next::Continue | Next::Cut => return None,
         }
     }
+}
+
+/// Asks the hooks of a request on a connection that has a task, and answers it or runs its exchange.
+async fn ask_and_run(connection: &mut Connection, mut asking: Asking) -> Next {
+    let env = Rc::clone(&connection.space.env);
+    let begun = match asking.call(&env, &connection.peer) {
+        None => asking.into_begun(),
+        Some(call) => {
+            let (ended, end) = oneshot::channel();
+            call.then(move |end| drop(ended.send(end)));
+            // The answers to earlier requests of the connection do not wait for a process.
+            let _ = connection.flush().await;
+            let Ok(end) = end.await else { return Next::Close };
+            match catch_unwind(AssertUnwindSafe(|| answer_asked(connection, asking, end))) {
+                Ok(Ok(next)) => return next,
+                Ok(Err(begun)) => begun,
+                Err(_) => return broken(connection),
+            }
+        }
+    };
+    run(connection, begun.0, begun.1).await
 }
 
 /// Runs the exchange of a request that is not answered at once.
@@ -340,3 +412,5 @@ pub fn broken(connection: &mut Connection) -> Next {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_hooks;

@@ -209,39 +209,41 @@ const TTL_MAX: Duration = Duration::from_secs(3_650 * 86_400);
 pub fn of_request(json: &[u8]) -> Result<(RequestEffects, Vec<String>), ScriptFailure> {
     let raw = parse(json)?;
     let by = raw.by();
-    let checked = || -> Result<RequestEffects, String> {
-        for text in raw.path.iter().chain(raw.query.iter().flatten()).chain(&raw.key).chain(&raw.route) {
-            check_length(text)?;
+    effects_of_request(raw).map_err(|what| ScriptFailure { by, what })
+}
+
+fn effects_of_request(raw: Raw) -> Result<(RequestEffects, Vec<String>), String> {
+    let by = raw.by();
+    for text in raw.path.iter().chain(raw.query.iter().flatten()).chain(&raw.key).chain(&raw.route) {
+        check_length(text)?;
+    }
+    if let Some(path) = &raw.path {
+        check_target(path, "path")?;
+        if !path.starts_with('/') || path.contains('?') {
+            return Err(format!("{path:?} is no path: it begins with / and has no query"));
         }
-        if let Some(path) = &raw.path {
-            check_target(path, "path")?;
-            if !path.starts_with('/') || path.contains('?') {
-                return Err(format!("{path:?} is no path: it begins with / and has no query"));
-            }
-        }
-        if let Some(Some(query)) = &raw.query {
-            check_target(query, "query")?;
-        }
-        if raw.key.len() > LIST_MAX {
-            return Err(format!("{} parts of a key are more than {LIST_MAX}", raw.key.len()));
-        }
-        Ok(RequestEffects {
-            by,
-            origin: origin(&raw)?,
-            origin_by: raw.origin_by.or(by),
-            path: raw.path.clone(),
-            path_by: raw.path_by.or(by),
-            query: raw.query.clone(),
-            key: raw.key.clone(),
-            set: fields(&raw.set)?,
-            remove: names(&raw.remove)?,
-            route: raw.route.clone(),
-            route_by: raw.route_by.or(by),
-            passes: raw.pass,
-            answer: raw.respond.as_ref().map(answer).transpose()?,
-        })
+    }
+    if let Some(Some(query)) = &raw.query {
+        check_target(query, "query")?;
+    }
+    if raw.key.len() > LIST_MAX {
+        return Err(format!("{} parts of a key are more than {LIST_MAX}", raw.key.len()));
+    }
+    let effects = RequestEffects {
+        by,
+        origin: origin(&raw)?,
+        origin_by: raw.origin_by.or(by),
+        path_by: raw.path_by.or(by),
+        set: fields(&raw.set)?,
+        remove: names(&raw.remove)?,
+        route_by: raw.route_by.or(by),
+        passes: raw.pass,
+        answer: raw.respond.as_ref().map(answer).transpose()?,
+        path: raw.path,
+        query: raw.query,
+        key: raw.key,
+        route: raw.route,
     };
-    let effects = checked().map_err(|what| ScriptFailure { by, what })?;
     Ok((effects, raw.read))
 }
 

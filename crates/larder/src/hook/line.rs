@@ -4,7 +4,8 @@ use super::frame::{self, CallFacts, Reply};
 use crate::mount::{Process, ProcessLease, RunningCall, connect_socket};
 use bytes::BytesMut;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +24,8 @@ pub(super) enum NoReply {
     NotBegun,
     /// There is no process at the socket any more: another one may be asked.
     Refused,
+    /// The process has not come to it in time.
+    Busy,
 }
 
 /// A call gets its time anew so often, where the machine did not let it use it.
@@ -31,15 +34,43 @@ const STARVED_MAX: u32 = 9;
 /// A process that has begun no call hangs after so many times the time of one: no hook runs, and a machine that is busy delays it.
 const IDLE_TIMES: u32 = 4;
 
-type Answer = Result<Reply, NoReply>;
+/// A larger buffer for calls is not kept.
+const CALLS_BYTES_KEPT_MAX: usize = 64 * 1024;
+
+/// Room for the replies of one read.
+const REPLIES_BYTES: usize = 16 * 1024;
+
+/// After so many replies other tasks get a turn.
+const TURN_REPLIES: usize = 64;
+
+/// The reply to a call, or why there is none.
+pub(super) type Answer = Result<Reply, NoReply>;
+
+/// The one who gets the answer.
+pub(super) enum Asker {
+    /// A task that waits for it.
+    Waits(oneshot::Sender<Answer>),
+    /// A request without a task, which goes on by this function.
+    GoesOn(Box<dyn FnOnce(Answer)>),
+}
+
+impl Asker {
+    fn take(self, answer: Answer) {
+        match self {
+            // A request that was given up does not take it.
+            Asker::Waits(sender) => drop(sender.send(answer)),
+            Asker::GoesOn(go_on) => go_on(answer),
+        }
+    }
+}
 
 /// The connection to one process. Its task ends with the connection.
 pub(super) struct Line {
     process: Arc<Process>,
     /// Bytes of calls that were not written yet.
     out: RefCell<Vec<u8>>,
-    /// Calls without a reply, by their numbers.
-    pending: RefCell<BTreeMap<u32, Pending>>,
+    /// Calls without a reply, in the order in which they were made. A process replies in this order too.
+    pending: RefCell<VecDeque<Pending>>,
     /// When the last reply came, or the first call was made after a time without any.
     since: Cell<Instant>,
     is_open: Cell<bool>,
@@ -47,11 +78,38 @@ pub(super) struct Line {
 }
 
 struct Pending {
-    answer: oneshot::Sender<Answer>,
+    number: u32,
+    /// `None` where it was given up: the process's place is held until the reply all the same.
+    asker: Option<Asker>,
     /// Holds the process's place; it also says when the process hangs.
     lease: ProcessLease,
     /// The hook that runs, where the call is for only one.
     only: Option<u16>,
+    /// When it is given up.
+    until: Instant,
+}
+
+impl Pending {
+    /// Hands the answer over. The process's place is free before that: the next request may want it at once.
+    fn end(self, answer: Answer) {
+        let Pending { asker, lease, .. } = self;
+        drop(lease);
+        if let Some(asker) = asker {
+            asker.take(answer);
+        }
+    }
+}
+
+/// Forgets the calls of a connection whose task ends before they have replies, with the worker or by a broken invariant: their requests
+/// hold the worker's state, which holds the connection.
+struct ForgetsCalls(Rc<Line>);
+
+impl Drop for ForgetsCalls {
+    fn drop(&mut self) {
+        self.0.is_open.set(false);
+        let pending = std::mem::take(&mut *self.0.pending.borrow_mut());
+        drop(pending);
+    }
 }
 
 /// Why a connection ends.
@@ -93,9 +151,14 @@ impl Line {
             is_open: Cell::new(true),
             wake: Notify::new(),
         });
-        let running = Rc::clone(&line);
+        let running = ForgetsCalls(Rc::clone(&line));
         tokio::task::spawn_local(async move {
-            let end = running.run(call_time).await;
+            let running = &running.0;
+            let end = tokio::select! {
+                biased;
+                end = running.run(call_time) => end,
+                never = running.give_up_late_calls(super::patience(call_time)) => match never {},
+            };
             running.close(end, call_time);
         });
         line
@@ -106,21 +169,47 @@ impl Line {
         self.is_open.get()
     }
 
-    /// Makes a call; the reply comes by the receiver. `None` where the facts are more than a frame may hold.
-    pub fn call(&self, facts: &CallFacts<'_>, lease: ProcessLease) -> Option<oneshot::Receiver<Answer>> {
+    /// Writes a call behind those that are to be sent, and gives its number. [`Line::answer_to`] has to follow, before anything else is waited
+    /// for. `None` where the facts are more than a frame may hold.
+    pub fn push(&self, facts: &CallFacts<'_>) -> Option<u32> {
         let number = self.process.number_call();
-        if !frame::push_call(&mut self.out.borrow_mut(), number, facts) {
-            return None;
-        }
+        frame::push_call(&mut self.out.borrow_mut(), number, facts).then_some(number)
+    }
+
+    /// Has the answer to the call of this number, of the hook where it is only one, handed to this asker.
+    pub fn answer_to(&self, (number, only): (u32, Option<u16>), lease: ProcessLease, until: Instant, asker: Asker) {
         let mut pending = self.pending.borrow_mut();
         if pending.is_empty() {
             self.since.set(Instant::now());
         }
-        let (answer, receiver) = oneshot::channel();
-        let only = if let [only] = facts.hooks { Some(*only) } else { None };
-        pending.insert(number, Pending { answer, lease, only });
+        pending.push_back(Pending { number, asker: Some(asker), lease, only, until });
         self.wake.notify_one();
-        Some(receiver)
+    }
+
+    /// Gives up the calls of requests without a task.
+    pub fn give_up_requests(&self) {
+        let is_without_task = |pending: &Pending| matches!(pending.asker, Some(Asker::GoesOn(_)));
+        self.give_up(is_without_task, NoReply::NotBegun);
+    }
+
+    fn give_up(&self, is_meant: impl Fn(&Pending) -> bool, why: NoReply) {
+        let mut pending = self.pending.borrow_mut();
+        let meant = pending.iter_mut().filter(|pending| is_meant(pending));
+        let askers: Vec<Asker> = meant.filter_map(|pending| pending.asker.take()).collect();
+        drop(pending);
+        askers.into_iter().for_each(|asker| asker.take(Err(why)));
+    }
+
+    /// Gives up calls to which the process does not come in time.
+    async fn give_up_late_calls(&self, patience: Duration) -> Infallible {
+        loop {
+            let due = self.pending.borrow().iter().find(|pending| pending.asker.is_some()).map(|pending| pending.until);
+            // A call may be made meanwhile that has waited for its process before.
+            let look = Instant::now() + patience / 4;
+            sleep_until(due.map_or(look, |due| due.min(look))).await;
+            let now = Instant::now();
+            self.give_up(|pending| pending.until <= now, NoReply::Busy);
+        }
     }
 
     async fn run(&self, call_time: Duration) -> LineEnd {
@@ -139,23 +228,34 @@ impl Line {
     /// Hands out replies until the connection ends.
     async fn read(&self, reader: &mut (impl AsyncReadExt + Unpin)) {
         let mut incoming = BytesMut::new();
-        while reader.read_buf(&mut incoming).await.is_ok_and(|read| read > 0) {
-            if !self.take_replies(&mut incoming) {
+        loop {
+            incoming.reserve(REPLIES_BYTES);
+            if !reader.read_buf(&mut incoming).await.is_ok_and(|read| read > 0) {
                 return;
+            }
+            loop {
+                match self.take_replies(&mut incoming) {
+                    None => return,
+                    Some(false) => break,
+                    Some(true) => tokio::task::yield_now().await,
+                }
             }
         }
     }
 
     /// Writes calls until the connection ends.
     async fn write(&self, writer: &mut (impl AsyncWriteExt + Unpin)) {
+        // Two buffers in turn, so that none grows anew.
+        let mut bytes = Vec::new();
         loop {
+            // The calls of a round go along: this task gets its turn behind those that were woken before.
             self.wake.notified().await;
-            // Calls of the same round go along.
-            tokio::task::yield_now().await;
-            let bytes = std::mem::take(&mut *self.out.borrow_mut());
+            std::mem::swap(&mut bytes, &mut *self.out.borrow_mut());
             if writer.write_all(&bytes).await.is_err() {
                 return;
             }
+            bytes.clear();
+            bytes.shrink_to(CALLS_BYTES_KEPT_MAX);
         }
     }
 
@@ -222,20 +322,23 @@ impl Line {
         self.process.running.as_ref()?.read()
     }
 
-    /// Hands out the replies that are whole; false where the process breaks the rules of frames.
-    fn take_replies(&self, incoming: &mut BytesMut) -> bool {
-        loop {
-            match frame::take_reply(incoming) {
-                Ok(None) => return true,
-                Err(_) => return false,
-                Ok(Some(frame)) => {
-                    let Some(pending) = self.pending.borrow_mut().remove(&frame.number) else { return false };
-                    self.since.set(Instant::now());
-                    // A request that was given up does not take it.
-                    let _ = pending.answer.send(Ok(frame.reply));
-                }
+    /// Hands out replies that are whole, and says whether there may be more; `None` where the process breaks the rules of frames.
+    fn take_replies(&self, incoming: &mut BytesMut) -> Option<bool> {
+        for taken in 0..TURN_REPLIES {
+            let Some(frame) = frame::take_reply(incoming).ok()? else { return Some(false) };
+            let pending = self.take_pending(frame.number)?;
+            if taken == 0 {
+                self.since.set(Instant::now());
             }
+            pending.end(Ok(frame.reply));
         }
+        Some(true)
+    }
+
+    fn take_pending(&self, number: u32) -> Option<Pending> {
+        let mut pending = self.pending.borrow_mut();
+        let at = pending.iter().position(|pending| pending.number == number)?;
+        pending.remove(at)
     }
 
     /// The call that ran ends so, and the others may go elsewhere.
@@ -252,28 +355,26 @@ impl Line {
             LineEnd::Refused => (None, false),
         };
         // Without memory to share, the first call is taken for the one that ran.
-        let first = pending.first_key_value().map(|(number, first)| (*number, first.only));
+        let first = pending.front().map(|first| (first.number, first.only));
         let (culprit, hook) = match (&self.process.running, &end) {
             (_, LineEnd::Refused) => (None, None),
             (Some(_), _) => (call.map(|call| call.number), call.map(|call| call.hook)),
             (None, _) => (first.map(|(number, _)| number), first.and_then(|(_, only)| only)),
         };
-        if let Some((_, any)) = pending.first_key_value() {
+        if let Some(any) = pending.front() {
             match &end {
                 LineEnd::Late(_) => any.lease.hangs_in(hook),
                 _ => any.lease.is_gone(),
             }
         }
-        if let Some(culprit) = culprit.and_then(|number| pending.remove(&number)) {
+        let at = culprit.and_then(|number| pending.iter().position(|pending| pending.number == number));
+        if let Some(culprit) = at.and_then(|at| pending.remove(at)) {
             let hook = hook.or(culprit.only);
             self.count(hook, call, is_late);
-            let end = if is_late { NoReply::Late(hook) } else { NoReply::Ended(hook) };
-            let _ = culprit.answer.send(Err(end));
+            culprit.end(Err(if is_late { NoReply::Late(hook) } else { NoReply::Ended(hook) }));
         }
         let rest = if matches!(end, LineEnd::Refused) { NoReply::Refused } else { NoReply::NotBegun };
-        for pending in pending.into_values() {
-            let _ = pending.answer.send(Err(rest));
-        }
+        pending.into_iter().for_each(|pending| pending.end(Err(rest)));
     }
 
     /// Counts a call that was late, or whose process ended.

@@ -20,12 +20,12 @@ pub use note::{HookNote, place_words};
 pub use trouble::{CallTrouble, FailedCall, report};
 pub use verdict::{HookContext, HookedVerdict, HooksRead, VERDICT_KEY_BYTES_MAX};
 
-use crate::mount::{Asked, Hooks, MountState, Room};
+use crate::mount::{Asked, Hooks, MountState, ProcessLease, Room};
 use decision::Failed;
 use frame::{Reply, ReplyBody};
 use larder_wire::reading::Reading;
 use larder_wire::{Fields, RequestHead, Url};
-use line::{Line, NoReply};
+use line::{Answer, Asker, Line, NoReply};
 use memo::Memo;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -33,7 +33,8 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, timeout};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 /// How often a call may be made, when processes end because of other calls. Hooks are asked before anything of the request goes to an
 /// origin, and before anything of an answer goes to its client or into the store, so that another process may be asked at every stage.
@@ -165,23 +166,64 @@ impl HookLines {
         Some(Decided { until: Some(until), ..decided })
     }
 
-    /// Asks hooks about a request or an answer. `hooks` are those whose places the facts name; `None` where another generation
-    /// serves by now, so that the filters have to be asked anew.
+    /// Asks hooks about a request or an answer, after these tries. `hooks` are those whose places the facts name; `None` where another
+    /// generation serves by now, so that the filters have to be asked anew.
     pub async fn ask<E: Effects>(
         &self,
         (mount, hooks): (&Arc<MountState>, &Arc<Hooks>),
         facts: &CallFacts<'_>,
+        tries: Tries,
     ) -> Option<Result<Decided<E>, FailedCall>> {
+        let began = tries.began.unwrap_or_else(Instant::now);
+        let json = self.call(mount, hooks, facts, (tries.made, began)).await?;
+        Some(self.decide((mount, hooks), facts, (json, began)))
+    }
+
+    /// Makes a call whose request goes on without a task; `None` where no process has room at once, or another generation serves by now.
+    pub fn call_at_once(
+        &self,
+        (mount, hooks): (&Arc<MountState>, &Arc<Hooks>),
+        facts: &CallFacts<'_>,
+    ) -> Option<MadeCall> {
+        let lease = mount.lease_at_once().filter(|lease| runs(lease, hooks))?;
+        let call_time = mount.mount().python.hook_time;
+        let line = self.line_to(&lease, call_time);
+        let number = line.push(facts)?;
         let began = Instant::now();
-        let read = match self.call(mount, hooks, facts).await? {
-            Ok(json) => E::read(&json).map_err(CallTrouble::Failed),
-            Err(trouble) => Err(trouble),
-        };
-        let (effects, read) = match read {
+        Some(MadeCall { line, call: (number, only_of(facts.hooks)), lease, began, until: began + patience(call_time) })
+    }
+
+    /// The decision of a call that has ended; `Err` where another process has to be asked, after these tries.
+    pub fn decided<E: Effects>(
+        &self,
+        (mount, hooks): (&Arc<MountState>, &Arc<Hooks>),
+        facts: &CallFacts<'_>,
+        CallEnd { process, began, answer }: CallEnd,
+    ) -> Result<Result<Decided<E>, FailedCall>, Tries> {
+        match read_answer((mount, hooks, facts.hooks), process, answer) {
+            Some(json) => Ok(self.decide((mount, hooks), facts, (json, began))),
+            None => Err(Tries { made: 1, began: Some(began) }),
+        }
+    }
+
+    /// Gives up the calls of requests without a task: the time to drain is over, and each of them gets one, to say so.
+    pub fn give_up_requests(&self) {
+        let lines: Vec<Rc<Line>> = self.lines.borrow().values().map(Rc::clone).collect();
+        lines.iter().for_each(|line| line.give_up_requests());
+    }
+
+    /// Reads a decision, and remembers it where the hooks say so.
+    fn decide<E: Effects>(
+        &self,
+        (mount, hooks): (&Arc<MountState>, &Arc<Hooks>),
+        facts: &CallFacts<'_>,
+        (json, began): (Result<Vec<u8>, CallTrouble>, Instant),
+    ) -> Result<Decided<E>, FailedCall> {
+        let (effects, read) = match json.and_then(|json| E::read(&json).map_err(CallTrouble::Failed)) {
             Ok(decided) => decided,
             Err(trouble) => {
                 report(mount, (hooks, facts), &trouble);
-                return Some(Err(FailedCall::of(trouble, E::STAGE, (hooks, facts.hooks)).took(began.elapsed())));
+                return Err(FailedCall::of(trouble, E::STAGE, (hooks, facts.hooks)).took(began.elapsed()));
             }
         };
         let note = HookNote::begin(E::STAGE, hooks, facts.hooks).by(hooks, effects.by(), &effects.words());
@@ -192,7 +234,7 @@ impl HookLines {
             let kept = Decided { effects: Rc::clone(&decided.effects), note, until: None };
             E::memo(self).borrow_mut().keep((hooks, facts), &read, (&kept, bytes), (now, time));
         }
-        Some(Ok(Decided { note: decided.note.took(now - began), ..decided }))
+        Ok(Decided { note: decided.note.took(now - began), ..decided })
     }
 
     /// Asks the hooks of a stage about an answer; `None` where no filter lets it through.
@@ -230,7 +272,7 @@ impl HookLines {
             if let Some(decided) = self.remembered(&hooks, &facts) {
                 return Ok(Some(decided));
             }
-            if let Some(decided) = self.ask((mount, &hooks), &facts).await {
+            if let Some(decided) = self.ask((mount, &hooks), &facts, Tries::default()).await {
                 return decided.map(Some);
             }
         }
@@ -243,6 +285,7 @@ impl HookLines {
         mount: &Arc<MountState>,
         hooks: &Arc<Hooks>,
         facts: &CallFacts<'_>,
+        (made, began): (usize, Instant),
     ) -> Option<Result<Vec<u8>, CallTrouble>> {
         // The filters are known while no process serves, and those that let the request through make it wait.
         if !mount.serves()
@@ -251,45 +294,29 @@ impl HookLines {
             return Some(Err(CallTrouble::of_load(trouble)));
         }
         let call_time = mount.mount().python.hook_time;
-        let deadline = Instant::now() + patience(call_time);
-        for _ in 0..TRIES_MAX {
-            let lease = match mount.lease(deadline.saturating_duration_since(Instant::now()), Room::Place).await {
+        let until = (if made == 0 { Instant::now() } else { began }) + patience(call_time);
+        for _ in made..TRIES_MAX {
+            let lease = match mount.lease(until.saturating_duration_since(Instant::now()), Room::Place).await {
                 Ok(lease) => lease,
                 Err(trouble) => return Some(Err(CallTrouble::of_load(trouble))),
             };
-            if !lease.process().hooks.as_ref().is_some_and(|own| Arc::ptr_eq(own, hooks)) {
+            if !runs(&lease, hooks) {
                 return None;
             }
-            let (process, pid) = (lease.process().number, lease.process().pid);
+            let process = ProcessName::of(&lease);
             let line = self.line_to(&lease, call_time);
-            let Some(receiver) = line.call(facts, lease) else { return Some(Err(CallTrouble::TooLarge)) };
-            return Some(match timeout(deadline.saturating_duration_since(Instant::now()), receiver).await {
-                Err(_) => Err(CallTrouble::Busy),
-                Ok(Ok(Ok(Reply { nanos, body }))) => {
-                    hooks.took(facts.hooks, &nanos);
-                    match body {
-                        ReplyBody::GoOn(json) | ReplyBody::Decision(json) => Ok(json),
-                        ReplyBody::Failed(json) => Err(match decision::of_failure(&json) {
-                            Failed::Raised(failure, exception) => CallTrouble::Raised(failure, exception),
-                            Failed::Ambiguous(cookie) => CallTrouble::Ambiguous(cookie),
-                            Failed::Unread(failure) => CallTrouble::Failed(failure),
-                        }),
-                    }
-                }
-                Ok(Ok(Err(NoReply::NotBegun | NoReply::Refused)) | Err(_)) => continue,
-                Ok(Ok(Err(NoReply::Late(hook)))) => Err(CallTrouble::Late { pid, hook }),
-                // A process whose place another generation has taken closes its connections when it has answered. A call that is
-                // known to have run when its process ended would end the next one too.
-                Ok(Ok(Err(NoReply::Ended(None)))) if !mount.processes().iter().any(|one| one.number == process) => {
-                    continue;
-                }
-                Ok(Ok(Err(NoReply::Ended(hook)))) => Err(CallTrouble::Ended(hook)),
-            });
+            let Some(number) = line.push(facts) else { return Some(Err(CallTrouble::TooLarge)) };
+            let (asker, answer) = oneshot::channel();
+            line.answer_to((number, only_of(facts.hooks)), lease, until, Asker::Waits(asker));
+            let Ok(answer) = answer.await else { continue };
+            if let Some(json) = read_answer((mount, hooks, facts.hooks), process, answer) {
+                return Some(json);
+            }
         }
         Some(Err(CallTrouble::Busy))
     }
 
-    fn line_to(&self, lease: &crate::mount::ProcessLease, call_time: Duration) -> Rc<Line> {
+    fn line_to(&self, lease: &ProcessLease, call_time: Duration) -> Rc<Line> {
         let process = lease.process();
         let mut lines = self.lines.borrow_mut();
         if let Some(line) = lines.get(&process.number).filter(|line| line.is_open()) {
@@ -300,4 +327,90 @@ impl HookLines {
         lines.insert(process.number, Rc::clone(&line));
         line
     }
+}
+
+/// Calls that were made for a request before.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tries {
+    made: usize,
+    /// When the first one began.
+    began: Option<Instant>,
+}
+
+/// A call that was made, for a request without a task.
+#[must_use]
+pub struct MadeCall {
+    line: Rc<Line>,
+    /// Its number, and the hook where it is only one.
+    call: (u32, Option<u16>),
+    lease: ProcessLease,
+    began: Instant,
+    until: Instant,
+}
+
+impl MadeCall {
+    /// Has the request go on by this function when the call has ended. Where the worker ends before, the function is dropped.
+    pub fn then(self, go_on: impl FnOnce(CallEnd) + 'static) {
+        let MadeCall { line, call, lease, began, until } = self;
+        let process = ProcessName::of(&lease);
+        let go_on = move |answer| go_on(CallEnd { process, began, answer });
+        line.answer_to(call, lease, until, Asker::GoesOn(Box::new(go_on)));
+    }
+}
+
+/// The end of a call.
+pub struct CallEnd {
+    process: ProcessName,
+    began: Instant,
+    answer: Answer,
+}
+
+/// A process after its place was given back.
+#[derive(Clone, Copy)]
+struct ProcessName {
+    number: u64,
+    pid: u32,
+}
+
+impl ProcessName {
+    fn of(lease: &ProcessLease) -> ProcessName {
+        ProcessName { number: lease.process().number, pid: lease.process().pid }
+    }
+}
+
+/// The JSON in an answer to a call of these hooks; `None` where another process is to be asked.
+fn read_answer(
+    (mount, hooks, called): (&MountState, &Hooks, &[u16]),
+    process: ProcessName,
+    answer: Answer,
+) -> Option<Result<Vec<u8>, CallTrouble>> {
+    Some(match answer {
+        Ok(Reply { nanos, body }) => {
+            hooks.took(called, &nanos);
+            match body {
+                ReplyBody::GoOn(json) | ReplyBody::Decision(json) => Ok(json),
+                ReplyBody::Failed(json) => Err(match decision::of_failure(&json) {
+                    Failed::Raised(failure, exception) => CallTrouble::Raised(failure, exception),
+                    Failed::Ambiguous(cookie) => CallTrouble::Ambiguous(cookie),
+                    Failed::Unread(failure) => CallTrouble::Failed(failure),
+                }),
+            }
+        }
+        Err(NoReply::NotBegun | NoReply::Refused) => return None,
+        Err(NoReply::Late(hook)) => Err(CallTrouble::Late { pid: process.pid, hook }),
+        // A process whose place another generation has taken closes its connections when it has answered. A call that is known to have run
+        // when its process ended would end the next one too.
+        Err(NoReply::Ended(None)) if !mount.processes().iter().any(|one| one.number == process.number) => return None,
+        Err(NoReply::Ended(hook)) => Err(CallTrouble::Ended(hook)),
+        Err(NoReply::Busy) => Err(CallTrouble::Busy),
+    })
+}
+
+/// Whether the process of a lease runs this version of hooks.
+fn runs(lease: &ProcessLease, hooks: &Arc<Hooks>) -> bool {
+    lease.process().hooks.as_ref().is_some_and(|own| Arc::ptr_eq(own, hooks))
+}
+
+fn only_of(called: &[u16]) -> Option<u16> {
+    if let [only] = called { Some(*only) } else { None }
 }

@@ -158,6 +158,14 @@ impl MountState {
         }
     }
 
+    /// A place in the process with the fewest requests, where one is free and nobody waits.
+    pub fn lease_at_once(self: &Arc<Self>) -> Option<ProcessLease> {
+        if self.waiting() > 0 {
+            return None;
+        }
+        self.try_lease(Room::Place).ok()?
+    }
+
     /// Waits until there is a process that serves, at most for this time.
     pub async fn ready(&self, within: Duration) -> Result<(), MountTrouble> {
         let deadline = Instant::now() + within;

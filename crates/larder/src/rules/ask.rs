@@ -202,17 +202,14 @@ impl Ask {
         self.by_hook.as_ref().is_some_and(|hook| !hook.effects.set.is_empty() || !hook.effects.remove.is_empty())
     }
 
-    /// Whether rules or hooks have to do with the answer once more before it goes out, or have changed fields of the request: then a
-    /// stored response is not handed over at once.
+    /// Whether rules or hooks have to do with the answer once more before it goes out: then a stored response is not handed over at once.
     pub fn waits_for_hooks(&self) -> bool {
         if self.by_table.as_ref().is_some_and(|by| by.is_waited_for())
             || self.people.as_ref().is_some_and(|people| people.by_cookie || people.without_cookies.is_some())
         {
             return true;
         }
-        self.hooked_by
-            .as_ref()
-            .is_some_and(|hooked| hooked.at_found || hooked.at_respond || self.passes() || self.has_changed_fields())
+        self.hooked_by.as_ref().is_some_and(|hooked| hooked.at_found || hooked.at_respond || self.passes())
     }
 
     /// Whether hooks are asked about a stored response that is about to be used.

@@ -2,7 +2,9 @@
 
 use crate::config::SiteOrigin;
 use crate::env::Env;
-use crate::hook::{CallFacts, CallTrouble, Decided, FailedCall, HookNote, LOAD_WAIT, RequestEffects, Stage};
+use crate::hook::{
+    CallEnd, CallFacts, CallTrouble, Decided, FailedCall, HookNote, LOAD_WAIT, MadeCall, RequestEffects, Stage, Tries,
+};
 use crate::mount::{Hooks, MountState};
 use crate::page::Page;
 use crate::record::Rule;
@@ -63,6 +65,8 @@ pub struct HookNeed {
     pub(super) called: Option<(Arc<Hooks>, Box<[u16]>)>,
     /// The URL of the request.
     pub(super) url: Url,
+    /// Calls that were made already.
+    pub(super) tries: Tries,
 }
 
 /// The reply of hooks, found out for one request, or why there is none.
@@ -85,7 +89,33 @@ impl HookNeed {
             return self.mount.ready(LOAD_WAIT).await.err().map(|trouble| Err(failed(trouble)));
         };
         let facts = CallFacts::of(Stage::Request, (request, &self.url, client), (called, name));
-        env.hooks.ask((&self.mount, hooks), &facts).await
+        env.hooks.ask((&self.mount, hooks), &facts, self.tries).await
+    }
+
+    /// Asks the hooks without a wait; `None` where that is not possible.
+    pub(super) fn ask_at_once(
+        &self,
+        env: &Env,
+        client: IpAddr,
+        (request, name): (&RequestHead, &str),
+    ) -> Option<MadeCall> {
+        let (hooks, called) = self.called.as_ref()?;
+        let facts = CallFacts::of(Stage::Request, (request, &self.url, client), (called, name));
+        env.hooks.call_at_once((&self.mount, hooks), &facts)
+    }
+
+    /// The reply of hooks that were asked without a wait; `None` where they have to be asked again.
+    pub(super) fn take_reply(
+        &mut self,
+        env: &Env,
+        client: IpAddr,
+        (request, name): (&RequestHead, &str),
+        end: CallEnd,
+    ) -> Option<HookReply> {
+        let (hooks, called) = self.called.as_ref()?;
+        let facts = CallFacts::of(Stage::Request, (request, &self.url, client), (called, name));
+        let decided = env.hooks.decided((&self.mount, hooks), &facts, end);
+        decided.map_err(|tries| self.tries = tries).ok()
     }
 }
 

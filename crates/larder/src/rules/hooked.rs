@@ -10,7 +10,7 @@ use crate::config::Site;
 use crate::config::python::OnFailure;
 use crate::hook::{
     self, CallFacts, CallTrouble, Decided, FailedCall, HookNote, HooksRead, RequestEffects, ScriptAnswer,
-    ScriptFailure, Stage,
+    ScriptFailure, Stage, Tries,
 };
 use crate::mount::{Asked, Hooks, MountState};
 use crate::page::Page;
@@ -88,9 +88,10 @@ pub(super) fn judge(facts_read: &Facts<'_>, of: HooksOf<'_>) -> Result<Hooked, N
             [Stage::Request, Stage::Found, Stage::Respond].into_iter().any(|it| hooks.may_take(&asked(it)));
         return Ok(if judge_paths { Hooked::Answered(ambiguous(), None) } else { goes_on() });
     }
-    let reply = judged.reply([Some(path), read.as_deref()])?;
+    let paths = [Some(path), read.as_deref()];
+    let reply = judged.reply(paths)?;
     let hooked_by = match &judged.hooks {
-        Some(hooks) => judged.hooked_by(hooks, url),
+        Some(hooks) => judged.hooked_by(hooks, paths),
         None => HookedBy::new(of.host.clone()),
     };
     Ok(match reply {
@@ -188,7 +189,8 @@ impl<'a> Judged<'a> {
     }
 
     fn need(&self, called: Option<(Arc<Hooks>, Box<[u16]>)>) -> Need {
-        Need::Hooks(Box::new(HookNeed { mount: Arc::clone(self.mount), called, url: self.url.clone() }))
+        let (mount, url) = (Arc::clone(self.mount), self.url.clone());
+        Need::Hooks(Box::new(HookNeed { mount, called, url, tries: Tries::default() }))
     }
 
     fn asked<'b>(&self, stage: Stage, paths: [Option<&'b str>; 2]) -> Asked<'b>
@@ -214,12 +216,10 @@ impl<'a> Judged<'a> {
         }
     }
 
-    /// The stages at which hooks may be asked about the answer to a request for this URL. Fields that a hook has set or taken off
+    /// The stages at which hooks may be asked about the answer to a request for this path. Fields that a hook has set or taken off
     /// count at the call itself.
-    fn hooked_by(&self, hooks: &Hooks, url: &Url) -> HookedBy {
-        let path = url.path.split('?').next().unwrap_or_default();
-        let read = hook::read_path(path);
-        let takes = |stage| hooks.takes(&self.asked(stage, [Some(path), read.as_deref()]));
+    fn hooked_by(&self, hooks: &Hooks, paths: [Option<&str>; 2]) -> HookedBy {
+        let takes = |stage| hooks.takes(&self.asked(stage, paths));
         HookedBy { host: self.of.host.clone(), at_found: takes(Stage::Found), at_respond: takes(Stage::Respond) }
     }
 
@@ -247,7 +247,10 @@ impl<'a> Judged<'a> {
                         at_respond: hooks.has(Stage::Respond),
                         ..hooked_by
                     },
-                    (Some(hooks), Some(url)) => self.hooked_by(hooks, url),
+                    (Some(hooks), Some(url)) => {
+                        let path = url.path.split('?').next().unwrap_or_default();
+                        self.hooked_by(hooks, [Some(path), hook::read_path(path).as_deref()])
+                    }
                     _ => hooked_by,
                 };
                 let note = match &url {

@@ -223,7 +223,9 @@ impl JudgeMemo {
         asked: Asked,
     ) -> Option<JudgeMemo> {
         let client_url = ask.client_url();
-        let is_of_one_request = ask.by_table.as_ref().is_some_and(|by_table| by_table.is_of_one_request);
+        // A response that varies is chosen by fields as hooks have changed them.
+        let is_of_one_request =
+            ask.has_changed_fields() || ask.by_table.as_ref().is_some_and(|by_table| by_table.is_of_one_request);
         // Else rules were asked about another path than that by which the verdict is found.
         let is_found_by_path = client_url == &ask.url || !read.slots.meets(Slots::OF_PATH);
         if is_of_one_request || !is_found_by_path {

@@ -50,6 +50,7 @@ pub use pages::{fault_page, out_of_reach};
 pub use sent_form::SentForm;
 
 use crate::env::{Env, PeerFacts};
+use crate::hook::{CallEnd, MadeCall};
 use larder_wire::RequestHead;
 use need::NEEDS_MAX;
 use pages::undecided;
@@ -107,6 +108,35 @@ pub async fn judge_changed_and_wait(
 ) -> Verdict {
     let (verdict, _) = judge_keeping(env, peer, request, FoundFacts::after(before.people.as_deref()));
     judge_and_wait(env, peer, (request, number), Some(verdict)).await
+}
+
+/// Asks hooks for the decision that a verdict needs, without a wait; `None` where it needs anything else, or they can't be asked at once.
+pub fn ask_at_once(
+    env: &Env,
+    peer: &PeerFacts,
+    (request, number): (&RequestHead, Number),
+    verdict: &mut Verdict,
+) -> Option<MadeCall> {
+    let Verdict::Needs(Need::Hooks(need), found) = verdict else { return None };
+    found.request = env.common.names.name(number).to_string();
+    need.ask_at_once(env, peer.address.ip(), (request, &found.request))
+}
+
+/// Judges a request again whose hooks were asked by [`ask_at_once`]. `Err` has the verdict of before, where they have to be asked again.
+pub fn judge_replied(
+    env: &Env,
+    peer: &PeerFacts,
+    request: &RequestHead,
+    (verdict, end): (Verdict, CallEnd),
+) -> Result<(Verdict, FactsRead), Verdict> {
+    let Verdict::Needs(Need::Hooks(mut need), mut found) = verdict else { return Err(verdict) };
+    match need.take_reply(env, peer.address.ip(), (request, &found.request), end) {
+        None => Err(Verdict::Needs(Need::Hooks(need), found)),
+        reply => {
+            found.hook = reply;
+            Ok(judge_keeping(env, peer, request, *found))
+        }
+    }
 }
 
 fn judge_with(env: &Env, peer: &PeerFacts, request: &RequestHead, found: &FoundFacts) -> (Verdict, FactsRead) {

@@ -29,16 +29,16 @@ fn a_connection_s_task_is_small() {
 }
 
 /// A server of this test, its log, and what was sent to it.
-struct Stage {
-    server: Server,
-    proxy: SocketAddr,
+pub(super) struct Stage {
+    pub server: Server,
+    pub proxy: SocketAddr,
     opens: SocketAddr,
-    origin: SocketAddr,
-    log: std::path::PathBuf,
+    pub origin: SocketAddr,
+    pub log: std::path::PathBuf,
 }
 
 impl Stage {
-    fn open(folder: &Path, text: &str) -> Stage {
+    pub fn open(folder: &Path, text: &str) -> Stage {
         let (origin, log) = (origin(), folder.join("access.log"));
         let text = format!(
             "{text}\n[log]\nto = \"{}\"\nformat = \"{{method}} {{url}} {{status}} {{outcome}} {{complete}}\"\n\
@@ -66,7 +66,7 @@ impl Stage {
     }
 
     /// Stops the server and gives the lines of its log, once so many requests were counted.
-    fn lines(self, requests: usize) -> Vec<String> {
+    pub fn lines(self, requests: usize) -> Vec<String> {
         let end = Instant::now() + WITHIN;
         while self.counted() < requests as u64 && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(20));
@@ -89,14 +89,14 @@ impl Stage {
     }
 
     /// Sends these bytes, and gives all that comes back to the end of the connection.
-    fn say(&self, to: SocketAddr, bytes: &str) -> String {
+    pub fn say(&self, to: SocketAddr, bytes: &str) -> String {
         let mut stream = self.begin(to, bytes);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
         String::from_utf8_lossy(&answer).into_owned()
     }
 
-    fn begin(&self, to: SocketAddr, bytes: &str) -> TcpStream {
+    pub fn begin(&self, to: SocketAddr, bytes: &str) -> TcpStream {
         let mut stream = TcpStream::connect(to).unwrap();
         stream.set_read_timeout(Some(WITHIN)).unwrap();
         let _ = stream.write_all(bytes.replace("ORIGIN", &self.origin.to_string()).as_bytes());

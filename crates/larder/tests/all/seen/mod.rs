@@ -21,6 +21,7 @@ mod hooks_failing;
 pub mod hooks_forward;
 mod hooks_named;
 mod hooks_waiting;
+mod hooks_ways;
 mod identities;
 mod lists;
 mod login_form;
