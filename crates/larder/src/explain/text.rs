@@ -306,6 +306,7 @@ fn asked(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         origin_kind,
         asks,
         reused,
+        by_http2,
         status,
         connected_micros,
         answered_micros,
@@ -314,10 +315,12 @@ fn asked(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     else {
         return Ok(());
     };
-    let connection = match reused {
-        Some(true) => "a connection that was open",
-        Some(false) => "a new connection",
-        None => "",
+    let connection = match (reused, by_http2) {
+        (Some(true), false) => "a connection that was open",
+        (Some(false), false) => "a new connection",
+        (Some(true), true) => "a stream of HTTP/2 on a connection that was open",
+        (Some(false), true) => "a stream of HTTP/2 on a new connection",
+        (None, _) => "",
     };
     let by = |before: &str| if connection.is_empty() { String::new() } else { format!("{before}{connection}") };
     let after = connected_micros.map_or(String::new(), |micros| format!(" after {}", took(micros)));
@@ -517,6 +520,7 @@ mod tests {
             origin_kind: kind,
             asks: asks.map(str::to_owned),
             reused: is_past.then_some(kind != OriginKind::Socket),
+            by_http2: false,
             attempts: u8::from(is_past),
             conditional: false,
             status: is_past.then_some(200),
