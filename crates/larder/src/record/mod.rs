@@ -450,6 +450,11 @@ impl Record {
         self.last_fetch()?.way.borrow().as_deref().map(look)
     }
 
+    /// Whether its last fetch asked the origin by HTTP/2.
+    pub fn is_by_http2(&self) -> bool {
+        self.last_fetch().is_some_and(|fetch| fetch.protocol.get() == OriginProtocol::Http2)
+    }
+
     /// Looks at the work of hooks on the answer to its last fetch, where any were asked.
     pub fn with_fetched_hook<T>(&self, look: impl FnOnce(&HookNote) -> T) -> Option<T> {
         self.last_fetch()?.by_hook.borrow().as_deref().map(look)

@@ -2,6 +2,7 @@
 
 use super::*;
 use larder_wire::h2::frame::HEAD_BYTES;
+use proptest::prelude::*;
 use std::task::Waker;
 
 /// A state whose origin has said these SETTINGS; the frames until then are gone.
@@ -516,4 +517,110 @@ fn small_pieces_are_put_together_in_their_order() {
     assert_eq!(pieces, [&b"ab"[..], &large, b"c"]);
     let sizes: Vec<usize> = pieces.iter().map(Bytes::len).collect();
     assert_eq!(sizes, [2, 5_000, 1]);
+}
+
+/// A step of an origin and of the requests to it.
+#[derive(Clone, Debug)]
+enum Step {
+    Begin(bool),
+    Send(u32, usize),
+    EndRequest(u32),
+    Take(u32),
+    Drop(u32),
+    Head(u32, u8, bool),
+    Data(u32, usize, bool),
+    Reset(u32, u32),
+    Window(u32, u32),
+    Settings(u32, u32),
+    Leave(u32),
+    Bytes(Vec<u8>),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let stream = || (0_u32..8).prop_map(|at| 2 * at + 1);
+    let step = prop_oneof![
+        4 => any::<bool>().prop_map(Step::Begin),
+        2 => (stream(), 0_usize..100_000).prop_map(|(stream, bytes)| Step::Send(stream, bytes)),
+        1 => stream().prop_map(Step::EndRequest),
+        4 => stream().prop_map(Step::Take),
+        1 => stream().prop_map(Step::Drop),
+        4 => (stream(), 0_u8..4, any::<bool>()).prop_map(|(stream, kind, ends)| Step::Head(stream, kind, ends)),
+        6 => (stream(), 0_usize..20_000, any::<bool>()).prop_map(|(stream, bytes, ends)| Step::Data(stream, bytes, ends)),
+        1 => (stream(), 0_u32..15).prop_map(|(stream, code)| Step::Reset(stream, code)),
+        2 => (0_u32..9, 1_u32..100_000).prop_map(|(stream, bytes)| Step::Window(stream, bytes)),
+        1 => (0_u32..200, 0_u32..200_000).prop_map(|(streams, window)| Step::Settings(streams, window)),
+        1 => stream().prop_map(Step::Leave),
+        1 => prop::collection::vec(any::<u8>(), 0..40).prop_map(Step::Bytes),
+    ];
+    prop::collection::vec(step, 0..120)
+}
+
+fn play(state: &mut State, step: &Step) -> Result<(), Trouble> {
+    match step {
+        Step::Begin(ends) => {
+            let _ = state.begin(&Method::Get, *ends, |_| {});
+        }
+        Step::Send(stream, bytes) => state.queue(*stream, Bytes::from(vec![0; *bytes])),
+        Step::EndRequest(stream) => state.end_body(*stream, Fields::new()),
+        Step::Take(stream) => {
+            let _ = head(state, *stream);
+            let _ = piece(state, *stream);
+        }
+        Step::Drop(stream) => state.end(*stream),
+        Step::Head(stream, kind, ends) => {
+            let fields: &[(&str, &str)] = match kind {
+                0 => &[(":status", "103")],
+                1 => &[(":status", "200"), ("content-length", "30000")],
+                2 => &[("x-trailer", "1")],
+                _ => OK,
+            };
+            return receive(state, |out| block(out, *stream, *ends, fields));
+        }
+        Step::Data(stream, bytes, ends) => return receive(state, |out| data(out, *stream, &vec![1; *bytes], *ends)),
+        Step::Reset(stream, code) => return receive(state, |out| frame::write_reset(out, *stream, ErrorCode::of(*code))),
+        Step::Window(stream, bytes) => return receive(state, |out| frame::write_window_update(out, *stream, *bytes)),
+        Step::Settings(streams, window) => {
+            let settings = Settings { streams_max: Some(*streams), window: Some(*window), ..Settings::default() };
+            return receive(state, |out| frame::write_settings(out, &settings));
+        }
+        Step::Leave(last) => return receive(state, |out| frame::write_go_away(out, *last, ErrorCode::NoError, "")),
+        Step::Bytes(bytes) => return receive(state, |out| out.extend_from_slice(bytes)),
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Whatever an origin sends: no panic, no more bytes held than the windows permit, and a fault that stays.
+    #[test]
+    fn an_origin_may_send_anything(steps in steps()) {
+        let mut state = ready();
+        for step in &steps {
+            let played = play(&mut state, step);
+            state.pump();
+            if state.outbox.len() > OUTBOX_BYTES_MAX {
+                sent(&mut state);
+            }
+            let more: u32 = state.streams.values().map(|stream| stream.window_bytes - STREAM_WINDOW_BYTES).sum();
+            prop_assert_eq!(state.spare_bytes + more, SPARE_BYTES);
+            for stream in state.streams.values() {
+                prop_assert!(stream.held_bytes() <= u64::from(stream.window_bytes));
+                prop_assert!(stream.fault.is_none() || stream.is_sent);
+                prop_assert!(stream.window.room() <= WINDOW_MAX);
+            }
+            prop_assert!(state.ended.len() <= ENDED_STREAMS_MAX);
+            if let Err(trouble) = played {
+                state.end_streams(&trouble);
+                let open: Vec<u32> = state.streams.keys().copied().collect();
+                for number in open {
+                    while let Poll::Ready(Ok(_)) = head(&mut state, number) {}
+                    while let Poll::Ready(Ok(Some(_))) = piece(&mut state, number) {}
+                    // Each response is whole or has a fault.
+                    prop_assert!(state.is_over(number) || matches!(piece(&mut state, number), Poll::Ready(Err(_))));
+                }
+                break;
+            }
+        }
+    }
 }
