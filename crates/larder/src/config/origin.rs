@@ -233,10 +233,9 @@ impl OriginHttp2 {
                 "`http2 = \"auto\"` is chosen in the handshake of TLS, and this origin has none",
                 "write its URL with https, or http2 = \"prior-knowledge\" where it speaks HTTP/2 in clear text",
             )),
-            (OriginHttp2::PriorKnowledge, Scheme::Https) => Some((
-                "`http2 = \"prior-knowledge\"` is for an origin in clear text",
-                "write http2 = \"auto\"",
-            )),
+            (OriginHttp2::PriorKnowledge, Scheme::Https) => {
+                Some(("`http2 = \"prior-knowledge\"` is for an origin in clear text", "write http2 = \"auto\""))
+            }
             _ => None,
         }
     }

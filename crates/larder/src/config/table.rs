@@ -20,8 +20,8 @@ pub use super::python::PYTHON;
 use super::setting::{Field, Setting, word};
 pub use super::site_route::SITE_ROUTE;
 use super::{
-    CacheMode, CertificateFiles, Config, DiskAdmission, HostPattern, Log, LogFormat, LogTo, OriginHttp2, PRESETS, ResolverKind,
-    set_cookie_word, units, url,
+    CacheMode, CertificateFiles, Config, DiskAdmission, HostPattern, Log, LogFormat, LogTo, OriginHttp2, PRESETS,
+    ResolverKind, set_cookie_word, units, url,
 };
 use larder_cache::policy::SetCookie;
 use larder_rules::network;

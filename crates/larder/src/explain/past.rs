@@ -6,7 +6,9 @@ use super::{Explanation, Step, Summary, Tense};
 use crate::config::{Config, ValueSource};
 use crate::hook::{HookNote, Stage};
 use crate::lists::ListSet;
-use crate::record::{Cause, Detail, Keeping, Names, Notes, OriginProtocol, Outcome, Peer, Record, Reuse, TakenWay, Variant};
+use crate::record::{
+    Cause, Detail, Keeping, Names, Notes, OriginProtocol, Outcome, Peer, Record, Reuse, TakenWay, Variant,
+};
 use crate::rules::Rule;
 use larder_cache::cache::Admitted;
 use larder_wire::icap::Vector;

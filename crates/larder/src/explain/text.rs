@@ -511,6 +511,10 @@ mod tests {
 
     /// An origin that was asked, or would be.
     fn upstream(kind: OriginKind, origin: &str, asks: Option<&str>) -> String {
+        upstream_by(kind, origin, asks, false)
+    }
+
+    fn upstream_by(kind: OriginKind, origin: &str, asks: Option<&str>, by_http2: bool) -> String {
         let is_past = asks.is_none();
         let decision = Decision::Upstream {
             cause: "uri-miss".to_owned(),
@@ -520,7 +524,7 @@ mod tests {
             origin_kind: kind,
             asks: asks.map(str::to_owned),
             reused: is_past.then_some(kind != OriginKind::Socket),
-            by_http2: false,
+            by_http2,
             attempts: u8::from(is_past),
             conditional: false,
             status: is_past.then_some(200),
@@ -571,6 +575,13 @@ mod tests {
         ] {
             assert_eq!(upstream(kind, origin, asks), expected);
         }
+    }
+
+    #[test]
+    fn the_protocol_to_the_origin_is_said_where_it_is_http2() {
+        let expected =
+            "At 10.0.0.5:9000, a stream of HTTP/2 on a connection that was open after 35 µs; it said 200 after 1.3 ms.";
+        assert_eq!(upstream_by(OriginKind::Network, "10.0.0.5:9000", None, true), expected);
     }
 
     #[test]

@@ -22,7 +22,7 @@ const UNPROCESSED_MAX: u32 = 3;
 /// A stream, or a connection of HTTP/1.1 where the origin speaks that.
 enum Leased {
     H1(h1::Connection),
-    H2(Stream),
+    H2(Stream, Permit),
 }
 
 /// Which connections a request may have.
@@ -60,7 +60,10 @@ impl Upstreams {
             match fault.retry {
                 Retry::Unprocessed if is_whole && tries_left > 0 => {
                     tries_left -= 1;
-                    self.shared.pool.origin((call.to, call.tls_name), call.begins).count(|it| it.http2_unprocessed += 1);
+                    self.shared
+                        .pool
+                        .origin((call.to, call.tls_name), call.begins)
+                        .count(|it| it.http2_unprocessed += 1);
                 }
                 Retry::IfIdempotent if repeatable && choice == Choice::First => choice = Choice::Fresh,
                 _ => return Err(fault),
@@ -76,7 +79,7 @@ impl Upstreams {
                 note_connected(call, &connection);
                 self.ask_on(connection, call).await
             }
-            Leased::H2(stream) => {
+            Leased::H2(stream, permit) => {
                 let reuse = if stream.is_reused() { Reuse::Again } else { Reuse::New };
                 let (at, peer) = (stream.leased_at(), stream.peer());
                 (call.on)(CallEvent::Connected { at, peer, reuse, protocol: OriginProtocol::Http2 });
@@ -84,7 +87,7 @@ impl Upstreams {
                 if let Some(address) = peer.address() {
                     self.heard_from_again(call, address.ip());
                 }
-                Ok(response_on(head, Carrier::H2(stream), call))
+                Ok(response_on(head, Carrier::H2(stream, permit), call))
             }
         }
     }
@@ -119,7 +122,7 @@ impl Upstreams {
                     counts.http2_requests += 1;
                     counts.reused += u64::from(link.has_served());
                 });
-                return Ok(Leased::H2(Stream::on(link, permit, Instant::now())));
+                return Ok(Leased::H2(Stream::on(link, Instant::now()), permit));
             }
             let mut under_way = match origin.http2.dial() {
                 Ok(dial) => {
@@ -171,9 +174,9 @@ impl Upstreams {
             Err(_) => Err(self.too_slow(origin)),
         };
         let ready = ready.inspect_err(|_| origin.count(|counts| counts.failed += 1))?;
-        let link = ready.serve(origin)?;
+        let link = ready.serve(&origin.http2, origin.origin())?;
         origin.count(|counts| counts.http2_requests += 1);
-        Ok(Leased::H2(Stream::on(link, permit, Instant::now())))
+        Ok(Leased::H2(Stream::on(link, Instant::now()), permit))
     }
 
     fn too_slow(&self, origin: &OriginState) -> UpstreamFault {

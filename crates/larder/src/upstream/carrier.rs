@@ -1,6 +1,7 @@
 //! The connection or stream that carries a response, whatever its protocol.
 
 use super::fault::UpstreamFault;
+use super::permits::Permit;
 use super::{h1, h2};
 use crate::client::Client;
 use crate::mount::Spool;
@@ -14,8 +15,8 @@ use std::future::Future;
 pub(super) enum Carrier {
     /// A connection, which has one request at a time.
     H1(h1::Connection),
-    /// A stream beside others.
-    H2(h2::Stream),
+    /// A stream beside others, and the permit of its request.
+    H2(h2::Stream, Permit),
 }
 
 impl Carrier {
@@ -23,7 +24,7 @@ impl Carrier {
     pub fn peer(&self) -> Peer {
         match self {
             Carrier::H1(connection) => connection.peer(),
-            Carrier::H2(stream) => stream.peer(),
+            Carrier::H2(stream, _) => stream.peer(),
         }
     }
 
@@ -35,7 +36,7 @@ impl Carrier {
                 Framing::None => Some(0),
                 Framing::Chunked | Framing::UntilClose => None,
             },
-            Carrier::H2(stream) => stream.length(),
+            Carrier::H2(stream, _) => stream.length(),
         }
     }
 
@@ -45,7 +46,7 @@ impl Carrier {
             Carrier::H1(connection) if !connection.is_sending() => connection.receiver().body().await,
             // Boxed, because they are rare and large: a fetch is copied as it begins.
             Carrier::H1(connection) => Box::pin(connection.next_piece_while_sending()).await,
-            Carrier::H2(stream) => Box::pin(stream.next_piece()).await,
+            Carrier::H2(stream, _) => Box::pin(stream.next_piece()).await,
         }
     }
 
@@ -53,7 +54,7 @@ impl Carrier {
     pub async fn send_beside<T>(&mut self, work: impl Future<Output = T>) -> T {
         match self {
             Carrier::H1(connection) => connection.send_beside(work).await,
-            Carrier::H2(stream) => stream.send_beside(work).await,
+            Carrier::H2(stream, _) => stream.send_beside(work).await,
         }
     }
 
@@ -61,7 +62,7 @@ impl Carrier {
     pub fn is_sending(&self) -> bool {
         match self {
             Carrier::H1(connection) => connection.is_sending(),
-            Carrier::H2(stream) => stream.is_sending(),
+            Carrier::H2(stream, _) => stream.is_sending(),
         }
     }
 
@@ -74,7 +75,7 @@ impl Carrier {
     pub fn answer_spool(&self, client: Option<Client>) -> Option<Spool> {
         match self {
             Carrier::H1(connection) => connection.answer_spool(client),
-            Carrier::H2(_) => None,
+            Carrier::H2(..) => None,
         }
     }
 
@@ -82,7 +83,7 @@ impl Carrier {
     pub fn is_over(&self) -> bool {
         match self {
             Carrier::H1(connection) => connection.is_over(),
-            Carrier::H2(stream) => stream.is_over(),
+            Carrier::H2(stream, _) => stream.is_over(),
         }
     }
 
@@ -90,7 +91,7 @@ impl Carrier {
     pub fn trailers(&mut self) -> Option<Fields> {
         match self {
             Carrier::H1(connection) => connection.trailers(),
-            Carrier::H2(stream) => stream.trailers(),
+            Carrier::H2(stream, _) => stream.trailers(),
         }
     }
 
@@ -98,7 +99,7 @@ impl Carrier {
     pub fn release(self) {
         match self {
             Carrier::H1(connection) => connection.release(),
-            Carrier::H2(stream) => drop(stream),
+            Carrier::H2(stream, permit) => drop((stream, permit)),
         }
     }
 }

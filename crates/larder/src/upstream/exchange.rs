@@ -139,7 +139,11 @@ impl Upstreams {
         self.ask_on(connection, call).await
     }
 
-    pub(super) async fn ask_on(&self, connection: h1::Connection, call: &mut Call<'_>) -> Result<OriginResponse, UpstreamFault> {
+    pub(super) async fn ask_on(
+        &self,
+        connection: h1::Connection,
+        call: &mut Call<'_>,
+    ) -> Result<OriginResponse, UpstreamFault> {
         let peer = connection.peer();
         let asked = self.ask_connected(connection, call).await;
         if let (Err(fault), Peer::Process(pid)) = (&asked, peer)

@@ -5,8 +5,8 @@ use super::exchange::{OriginResponse, Upgraded};
 use super::fault::{UpstreamFault, UpstreamFaultKind};
 use super::group::{GroupState, MemberRequest, Picked, judge_bad_answers, wants_key};
 use super::{OutgoingBody, Upstreams};
-use crate::config::{OriginGroup, OriginMember};
 use crate::config::origin::{BalanceKey, MemberHost};
+use crate::config::{OriginGroup, OriginMember};
 use crate::record::{GroupNote, TryEnd, TryNote};
 use larder_balance::{Balance, MemberId, NoMember, Request, hash, hash_with};
 use larder_wire::Fields;
@@ -394,12 +394,7 @@ fn blame(request: &mut MemberRequest, fault: &UpstreamFault) {
 }
 
 /// The same request to a member.
-fn call_to<'c>(
-    call: &Call<'c>,
-    member: &'c OriginMember,
-    fields: &'c Fields,
-    on: &'c dyn Fn(CallEvent),
-) -> Call<'c> {
+fn call_to<'c>(call: &Call<'c>, member: &'c OriginMember, fields: &'c Fields, on: &'c dyn Fn(CallEvent)) -> Call<'c> {
     let OriginMember { url, sni, http2, .. } = member;
     Call {
         to: url,

@@ -292,7 +292,7 @@ pub(super) struct OriginState {
     pub permits: Permits,
     pub idle: IdleConnections,
     /// Its connections of HTTP/2.
-    pub http2: Connections,
+    pub http2: Rc<Connections>,
     /// Connections, idle ones included.
     connections_max: usize,
     /// Fetches that go on although nobody reads them.
@@ -308,7 +308,7 @@ impl OriginState {
             origin,
             permits: Permits::new(limits),
             idle,
-            http2: Connections::default(),
+            http2: Rc::default(),
             connections_max: limits.requests_max,
             unread: Cell::default(),
             counts: Cell::default(),
@@ -331,7 +331,7 @@ impl OriginState {
     }
 
     pub fn counts(&self) -> Counts {
-        self.counts.get()
+        Counts { http2_faults: self.http2.faults(), ..self.counts.get() }
     }
 
     pub fn count(&self, change: impl FnOnce(&mut Counts)) {
@@ -385,7 +385,7 @@ impl OriginState {
             http2_streams: self.http2.streams(),
             waiting: self.permits.waiting(),
             is_behind: self.permits.is_behind(),
-            counts: self.counts.get(),
+            counts: self.counts(),
         }
     }
 }

@@ -1,11 +1,11 @@
 //! The task of a connection: bytes in, responses further; frames out.
 
-use super::Link;
-use super::super::Shared;
 use super::super::connect::Opened;
 use super::super::fault::{UpstreamFault, UpstreamFaultKind};
-use super::super::permits::OriginState;
 use super::super::wait_limit::WaitLimit;
+use super::super::{Origin, Shared};
+use super::Link;
+use super::connections::Connections;
 use super::state::{Limits, State, Trouble, wire_fault};
 use crate::wire::Wire;
 use bytes::{BufMut, BytesMut};
@@ -62,15 +62,15 @@ pub(in crate::upstream) async fn open(opened: Opened, shared: &Rc<Shared>) -> Re
 
 impl Ready {
     /// Has the connection serve requests for this origin, in a task of its own. A fault where the origin takes none.
-    pub fn serve(self, origin: &Rc<OriginState>) -> Result<Rc<Link>, UpstreamFault> {
+    pub fn serve(self, connections: &Rc<Connections>, origin: &Origin) -> Result<Rc<Link>, UpstreamFault> {
         let Ready(driver) = self;
         let link = Rc::clone(&driver.link);
         if link.state.borrow().streams_max() == 0 {
             let detail = "the origin takes no streams (SETTINGS_MAX_CONCURRENT_STREAMS is 0)";
             return Err(UpstreamFault::new(UpstreamFaultKind::Busy, detail));
         }
-        origin.http2.add(&link);
-        let connection = Connection { driver, origin: Rc::clone(origin) };
+        connections.add(&link);
+        let connection = Connection { driver, connections: Rc::clone(connections), origin: origin.clone() };
         tokio::task::spawn_local(connection.run());
         Ok(link)
     }
@@ -78,7 +78,9 @@ impl Ready {
 
 struct Connection {
     driver: Driver,
-    origin: Rc<OriginState>,
+    /// Those to the same origin.
+    connections: Rc<Connections>,
+    origin: Origin,
 }
 
 struct Driver {
@@ -102,7 +104,7 @@ enum Turn {
 impl Connection {
     async fn run(mut self) {
         let trouble = self.drive().await;
-        self.origin.http2.remove(&self.driver.link);
+        self.connections.remove(&self.driver.link);
         let link = Rc::clone(&self.driver.link);
         link.state.borrow_mut().end_streams(&trouble);
         let (code, detail) = match &trouble {
@@ -112,8 +114,8 @@ impl Connection {
             Trouble::Closed | Trouble::Broken(..) | Trouble::Silent => return,
         };
         if !matches!(trouble, Trouble::Ours) {
-            self.origin.count(|counts| counts.http2_faults += 1);
-            tracing::info!(origin = %self.origin.origin(), peer = %link.peer, code = code.as_str(), detail, "a connection of HTTP/2 to an origin is ended for a fault of the origin");
+            self.connections.note_fault();
+            tracing::info!(origin = %self.origin, peer = %link.peer, code = code.as_str(), detail, "a connection of HTTP/2 to an origin is ended for a fault of the origin");
         }
         link.state.borrow_mut().leave(code, detail);
         let _ = timeout(LINGER, self.driver.close()).await;
@@ -178,7 +180,7 @@ impl Connection {
         let mut state = link.state.borrow_mut();
         state.read_frames()?;
         if std::mem::take(&mut state.needs_http11) {
-            self.origin.http2.speaks_http11(Instant::now());
+            self.connections.speaks_http11(Instant::now());
         }
         Ok(())
     }
@@ -187,7 +189,7 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         // A task that is dropped with its runtime has requests, which are not over.
-        self.origin.http2.remove(&self.driver.link);
+        self.connections.remove(&self.driver.link);
         self.driver.link.state.borrow_mut().end_streams(&Trouble::Ours);
     }
 }

@@ -1,7 +1,7 @@
 //! The connections of HTTP/2 to one origin, and what is remembered of the protocol that it speaks.
 
-use super::Link;
 use super::super::fault::UpstreamFault;
+use super::Link;
 use crate::reach::Reach;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -32,6 +32,7 @@ pub struct Connections {
     http11_until: Cell<Option<Instant>>,
     /// The attempt to connect that is under way.
     dial: RefCell<Option<watch::Receiver<Dialled>>>,
+    faults: Cell<u64>,
 }
 
 /// The right to open a connection, which one request at a time has.
@@ -51,6 +52,15 @@ impl Connections {
         self.links.borrow().iter().map(|link| link.leases.get()).sum()
     }
 
+    /// Connections that were ended for a fault of the origin, or at a limit.
+    pub fn faults(&self) -> u64 {
+        self.faults.get()
+    }
+
+    pub(super) fn note_fault(&self) {
+        self.faults.set(self.faults.get() + 1);
+    }
+
     /// The protocol by which a request is sent now.
     pub fn protocol(&self, now: Instant) -> Protocol {
         match self.http11_until.get() {
@@ -68,9 +78,8 @@ impl Connections {
     /// is `opened_since` that moment, where a request is sent again because an older one broke.
     pub(in crate::upstream) fn with_room(&self, reach: &Reach, opened_since: Option<Instant>) -> Option<Rc<Link>> {
         let links = self.links.borrow();
-        let may_serve = |link: &&Rc<Link>| {
-            opened_since.is_none_or(|since| link.opened_at >= since) && link.has_room(reach)
-        };
+        let may_serve =
+            |link: &&Rc<Link>| opened_since.is_none_or(|since| link.opened_at >= since) && link.has_room(reach);
         links.iter().filter(may_serve).max_by_key(|link| link.leases.get()).cloned()
     }
 

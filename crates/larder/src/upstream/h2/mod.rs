@@ -21,8 +21,8 @@ use state::State;
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::time::Duration;
 use std::task::{Context, Waker};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// The state of a connection, which its task and its requests share.

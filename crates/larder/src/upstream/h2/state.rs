@@ -182,10 +182,13 @@ impl Trouble {
         let (kind, detail) = match self {
             Trouble::Fault(fault) => return wire_fault(fault.detail),
             Trouble::Flood(flood) => return wire_fault(flood.as_str()),
-            Trouble::Closed if state.is_answered => {
-                (UpstreamFaultKind::Truncated, "the origin closed the connection before its answer was whole".to_owned())
+            Trouble::Closed if state.is_answered => (
+                UpstreamFaultKind::Truncated,
+                "the origin closed the connection before its answer was whole".to_owned(),
+            ),
+            Trouble::Closed => {
+                (UpstreamFaultKind::Reset, "the origin closed the connection without an answer".to_owned())
             }
-            Trouble::Closed => (UpstreamFaultKind::Reset, "the origin closed the connection without an answer".to_owned()),
             Trouble::Broken(io::ErrorKind::UnexpectedEof, error) if state.is_answered => {
                 (UpstreamFaultKind::Truncated, format!("the answer broke off: {error}"))
             }
@@ -336,7 +339,11 @@ impl State {
         }
         // One with a fault was noted as it met it.
         if state.fault.is_none() {
-            let by = if state.body_has_ended { EndedBy::Origin } else { EndedBy::Larder(state.receive_window, LATE_FRAMES_MAX) };
+            let by = if state.body_has_ended {
+                EndedBy::Origin
+            } else {
+                EndedBy::Larder(state.receive_window, LATE_FRAMES_MAX)
+            };
             self.note_end(number, by);
         }
     }

@@ -1,11 +1,10 @@
 //! A request on a stream of a connection, and the response to it.
 
-use super::Link;
-use super::head::RequestParts;
 use super::super::call::{Call, CallEvent, OutgoingBody};
 use super::super::fault::{UpstreamFault, UpstreamFaultKind};
-use super::super::permits::Permit;
 use super::super::wait_limit::WaitLimit;
+use super::Link;
+use super::head::RequestParts;
 use super::upload::Upload;
 use crate::record::Peer;
 use crate::request_body::RequestBody;
@@ -23,8 +22,6 @@ pub(in crate::upstream) struct Stream(Box<Lease>);
 /// Boxed as a whole: a stream goes from hand to hand while a fetch goes on.
 struct Lease {
     link: Rc<Link>,
-    /// Counts the request among those of its origin.
-    _permit: Permit,
     wait_limit: WaitLimit,
     /// `None` before the request was sent.
     number: Option<u32>,
@@ -50,13 +47,12 @@ impl Drop for Lease {
 
 impl Stream {
     /// A stream of this connection, which has room for it.
-    pub fn on(link: Rc<Link>, permit: Permit, now: Instant) -> Stream {
+    pub fn on(link: Rc<Link>, now: Instant) -> Stream {
         link.leases.set(link.leases.get() + 1);
         let served = link.served.replace(link.served.get() + 1);
         let wait_limit = link.shared.clock.wait_limit();
         Stream(Box::new(Lease {
             link,
-            _permit: permit,
             wait_limit,
             number: None,
             upload: None,

@@ -1,9 +1,9 @@
 //! The body of a request on its way into the frames of its connection.
 
-use super::Link;
 use super::super::call::OutgoingBody;
 use super::super::fault::{UpstreamFault, UpstreamFaultKind};
 use super::super::wait_limit::WaitLimit;
+use super::Link;
 use crate::request_body::Piece;
 use std::future::poll_fn;
 

@@ -420,10 +420,8 @@ async fn a_large_upload_goes_through_small_windows() {
         to.send(Piece::End(Fields::new())).await.unwrap();
     };
     let upstreams = upstreams(|_| ());
-    let (answered, ()) = locally(async {
-        tokio::join!(ask_h2(&upstreams, &origin, &Method::Post, "/", Some(body)), feed)
-    })
-    .await;
+    let (answered, ()) =
+        locally(async { tokio::join!(ask_h2(&upstreams, &origin, &Method::Post, "/", Some(body)), feed) }).await;
     assert_eq!(answered.unwrap().1, (BYTES / 10_240 * 10_240).to_string().into_bytes());
 }
 

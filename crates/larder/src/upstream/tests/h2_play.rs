@@ -70,14 +70,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> H2Peer<S> {
                 assert!(ends_headers, "heads of these tests are short");
                 let mut list = FieldList::default();
                 self.decoder.decode(fragment, 1 << 16, &mut list).unwrap();
-                let line = |(name, value)| {
-                    format!("{}: {}\n", String::from_utf8_lossy(name), String::from_utf8_lossy(value))
-                };
+                let line =
+                    |(name, value)| format!("{}: {}\n", String::from_utf8_lossy(name), String::from_utf8_lossy(value));
                 Read::Seen(Seen::Head(stream, list.iter().map(line).collect(), ends_stream))
             }
-            Frame::Data { stream, data, ends_stream, .. } => {
-                Read::Seen(Seen::Data(stream, data.to_vec(), ends_stream))
-            }
+            Frame::Data { stream, data, ends_stream, .. } => Read::Seen(Seen::Data(stream, data.to_vec(), ends_stream)),
             Frame::Reset { stream, code } => Read::Seen(Seen::Reset(stream, code)),
             Frame::GoAway { code, .. } => Read::Seen(Seen::GoAway(code)),
             Frame::Ping(text) => Read::Seen(Seen::Ping(text)),

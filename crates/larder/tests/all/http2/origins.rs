@@ -72,7 +72,8 @@ fn an_upload_goes_on_while_it_is_taken() {
     stream.set_read_timeout(Some(client::WITHIN)).unwrap();
     let body: Vec<u8> = (0..BYTES).map(|at| (at % 251) as u8).collect();
     let sum = body.iter().fold(0_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
-    write!(stream, "POST /sum HTTP/1.1\r\nHost: site.test\r\nConnection: close\r\nContent-Length: {BYTES}\r\n\r\n").unwrap();
+    write!(stream, "POST /sum HTTP/1.1\r\nHost: site.test\r\nConnection: close\r\nContent-Length: {BYTES}\r\n\r\n")
+        .unwrap();
     stream.write_all(&body).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -86,7 +87,9 @@ fn an_upgrade_goes_by_http11() {
         let head = stand::read_head(&mut lines)?;
         let mut out = stream;
         match head.to_lowercase().contains("upgrade: echo") {
-            true => write!(out, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n").ok()?,
+            true => {
+                write!(out, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n").ok()?
+            }
             false => write!(out, "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").ok()?,
         }
         let mut said = [0; 5];

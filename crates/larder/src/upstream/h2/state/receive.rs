@@ -31,7 +31,9 @@ impl State {
     pub fn read_frames(&mut self) -> Result<(), Trouble> {
         while let Some(length) = frame::frame_len(&self.inbox) {
             if length > HEAD_BYTES + PAYLOAD_BYTES_MAX as usize {
-                return Err(H2Fault::connection(ErrorCode::FrameSize, "a frame longer than SETTINGS_MAX_FRAME_SIZE").into());
+                return Err(
+                    H2Fault::connection(ErrorCode::FrameSize, "a frame longer than SETTINGS_MAX_FRAME_SIZE").into()
+                );
             }
             if self.inbox.len() < length || !self.may_read() {
                 break;
@@ -255,10 +257,14 @@ impl State {
         let fault = match code {
             ErrorCode::RefusedStream if !state.is_answered => unprocessed("the origin refused the stream"),
             ErrorCode::Http11Required if !state.is_answered => unprocessed(HTTP_1_1_REQUIRED),
-            _ if state.is_answered => {
-                UpstreamFault::new(UpstreamFaultKind::Truncated, format!("the origin reset the stream of its answer: {word}"))
-            }
-            _ => UpstreamFault::new(UpstreamFaultKind::Reset, format!("the origin reset the stream without an answer: {word}")),
+            _ if state.is_answered => UpstreamFault::new(
+                UpstreamFaultKind::Truncated,
+                format!("the origin reset the stream of its answer: {word}"),
+            ),
+            _ => UpstreamFault::new(
+                UpstreamFaultKind::Reset,
+                format!("the origin reset the stream without an answer: {word}"),
+            ),
         };
         self.needs_http11 |= code == ErrorCode::Http11Required;
         self.fail(stream, fault, None);

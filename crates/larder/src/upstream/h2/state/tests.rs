@@ -99,7 +99,10 @@ fn a_connection_begins_with_preface_and_settings() {
     // Another frame than SETTINGS, or another protocol.
     assert_eq!(code_of(receive(&mut state, |out| frame::write_ping(out, [0; 8]))), ErrorCode::Protocol);
     let mut state = State::new(limits);
-    assert_eq!(code_of(receive(&mut state, |out| out.extend(b"HTTP/1.1 400 Bad Request\r\n\r\n"))), ErrorCode::FrameSize);
+    assert_eq!(
+        code_of(receive(&mut state, |out| out.extend(b"HTTP/1.1 400 Bad Request\r\n\r\n"))),
+        ErrorCode::FrameSize
+    );
 }
 
 #[test]
@@ -173,9 +176,12 @@ fn a_body_has_the_length_that_the_head_says() {
 
 #[test]
 fn a_response_without_a_body_has_none() {
-    for (method, status, is_lawful) in
-        [(Method::Head, "200", true), (Method::Get, "304", true), (Method::Get, "204", false), (Method::Get, "200", false)]
-    {
+    for (method, status, is_lawful) in [
+        (Method::Head, "200", true),
+        (Method::Get, "304", true),
+        (Method::Get, "204", false),
+        (Method::Get, "200", false),
+    ] {
         let mut state = ready();
         let number = state.begin(&method, true, |_| {}).unwrap();
         let length = [(":status", status), ("content-length", "9")];
@@ -316,7 +322,10 @@ fn a_connection_that_ends_says_what_may_be_sent_again() {
 fn faults_of_the_origin_end_the_connection() {
     let hostile: [(fn(&mut Vec<u8>), ErrorCode); 12] = [
         (|out| out.extend([0, 0, 4, 5, 4, 0, 0, 0, 1, 0, 0, 0, 2]), ErrorCode::Protocol),
-        (|out| frame::write_settings(out, &Settings { takes_pushes: Some(true), ..Settings::default() }), ErrorCode::Protocol),
+        (
+            |out| frame::write_settings(out, &Settings { takes_pushes: Some(true), ..Settings::default() }),
+            ErrorCode::Protocol,
+        ),
         (|out| block(out, 3, true, OK), ErrorCode::Protocol),
         (|out| block(out, 2, true, OK), ErrorCode::Protocol),
         (|out| data(out, 3, b"x", true), ErrorCode::Protocol),
@@ -437,10 +446,8 @@ fn a_body_that_nobody_takes_holds_up_no_other() {
 fn a_request_keeps_within_the_windows_of_the_origin() {
     let settings = Settings { window: Some(10), ..Settings::default() };
     let mut state = ready_with(&settings);
-    let (first, second) = (
-        state.begin(&Method::Post, false, |_| {}).unwrap(),
-        state.begin(&Method::Post, false, |_| {}).unwrap(),
-    );
+    let (first, second) =
+        (state.begin(&Method::Post, false, |_| {}).unwrap(), state.begin(&Method::Post, false, |_| {}).unwrap());
     sent(&mut state);
     let data_sent = |state: &mut State| {
         state.pump();
@@ -577,7 +584,9 @@ fn play(state: &mut State, step: &Step) -> Result<(), Trouble> {
             return receive(state, |out| block(out, *stream, *ends, fields));
         }
         Step::Data(stream, bytes, ends) => return receive(state, |out| data(out, *stream, &vec![1; *bytes], *ends)),
-        Step::Reset(stream, code) => return receive(state, |out| frame::write_reset(out, *stream, ErrorCode::of(*code))),
+        Step::Reset(stream, code) => {
+            return receive(state, |out| frame::write_reset(out, *stream, ErrorCode::of(*code)));
+        }
         Step::Window(stream, bytes) => return receive(state, |out| frame::write_window_update(out, *stream, *bytes)),
         Step::Settings(streams, window) => {
             let settings = Settings { streams_max: Some(*streams), window: Some(*window), ..Settings::default() };
@@ -592,7 +601,7 @@ fn play(state: &mut State, step: &Step) -> Result<(), Trouble> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Whatever an origin sends: no panic, no more bytes held than the windows permit, and a fault that stays.
+    /// An origin that sends anything makes no panic, no more bytes held than the windows permit, and a fault that stays.
     #[test]
     fn an_origin_may_send_anything(steps in steps()) {
         let mut state = ready();
