@@ -87,7 +87,7 @@ fn lists_that_are_no_requests() {
 #[test]
 fn trailer_fields_are_fields_alone() {
     let trailers = |fields: &[(&str, &str)]| {
-        field_list::trailers(&list(fields), Side::Client).ok().map(|fields| fields.iter().count())
+        field_list::trailers(&list(fields), larder_wire::Side::Client).ok().map(|fields| fields.iter().count())
     };
     assert_eq!(trailers(&[("x-sum", "7"), ("x", "")]), Some(2));
     assert_eq!(trailers(&[]), Some(0));
