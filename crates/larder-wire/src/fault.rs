@@ -56,6 +56,8 @@ pub enum FaultKind {
     BodyTooLong,
     /// The message ended before its framing said so (RFC 9112 section 8).
     Truncated,
+    /// Frames or field lists of HTTP/2 that no message has (RFC 9113).
+    Http2,
 }
 
 impl FaultKind {
@@ -78,6 +80,7 @@ impl FaultKind {
             FaultKind::TooManyFields => "too-many-fields",
             FaultKind::BodyTooLong => "body-too-long",
             FaultKind::Truncated => "truncated",
+            FaultKind::Http2 => "http2",
         }
     }
 

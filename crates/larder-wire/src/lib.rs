@@ -22,6 +22,7 @@ pub mod directives;
 pub mod encode;
 pub mod etag;
 pub mod fault;
+pub mod field_list;
 pub mod fields;
 pub mod framing;
 pub mod h2;

@@ -179,12 +179,14 @@ impl Wire {
         }
     }
 
-    /// Whether client and listener have agreed on HTTP/2 in the handshake (RFC 7301).
+    /// Whether both ends have agreed on HTTP/2 in the handshake (RFC 7301).
     pub fn speaks_http2(&self) -> bool {
-        match self {
-            Wire::TlsServer(stream) => stream.get_ref().1.alpn_protocol() == Some(ALPN_HTTP_2),
-            _ => false,
-        }
+        let protocol = match self {
+            Wire::TlsServer(stream) => stream.get_ref().1.alpn_protocol(),
+            Wire::TlsClient(stream) => stream.get_ref().1.alpn_protocol(),
+            _ => None,
+        };
+        protocol == Some(ALPN_HTTP_2)
     }
 
     /// The stream below all TLS of a client.

@@ -62,6 +62,7 @@ fields! {
     Mark "mark": "The mark of the last rule that has one.",
     BandwidthMicros "bandwidth_micros": "Microseconds that the answer waited under limits of bandwidth; where any counted.",
     Way "way": "Through whom the origin was asked, as `parent office`, or the sibling that sent the response; where parents or siblings were meant.",
+    OriginVersion "origin_version": "`HTTP/2`, where the origin was asked by it; in JSON lines then alone.",
     SquidCode "squid_code": "Squid's word for `outcome`, as `TCP_MISS`; not in JSON lines.",
     SquidFrom "squid_from": "Squid's words for where the answer came from, as `HIER_DIRECT/www.example.org`; not in JSON lines.",
 }

@@ -57,7 +57,7 @@ pub use log_format::{LogField, LogFormat, Part, Template, TextsLogged};
 pub use login::{Login, LoginScheme, SiteForm};
 pub use mirrors::{Mirror, MirrorRule, MirrorSetting, Mirroring};
 pub use neighbours::Neighbours;
-pub use origin::{OriginGroup, OriginMember};
+pub use origin::{OriginGroup, OriginHttp2, OriginMember};
 pub use overload::Overload;
 pub use parse::{Flag, Loaded, ValueSource};
 pub use presets::PRESETS;
@@ -416,6 +416,8 @@ pub struct Site {
     pub origin: Arc<SiteOrigin>,
     /// Which `Host` the origin sees.
     pub host_header: HostHeader,
+    /// Whether the origin is asked by HTTP/2; as `upstream.http2` says where `None`.
+    pub http2: Option<OriginHttp2>,
     /// The `[[python]]` whose processes run the application that is its origin; empty: the only one, or the defaults.
     pub python: String,
     /// Files with hooks, in the order in which they run; below the folder of the `[[python]]`.
@@ -619,6 +621,8 @@ pub struct UpstreamSettings {
     pub dns_bytes_max: usize,
     /// PEM files with certificates to trust besides those of the system.
     pub extra_roots: Vec<PathBuf>,
+    /// Whether origins with https are asked by HTTP/2, where nothing else is said of one.
+    pub http2: OriginHttp2,
 }
 
 impl Default for UpstreamSettings {
@@ -635,6 +639,7 @@ impl Default for UpstreamSettings {
             resolver: ResolverKind::Dns,
             dns_bytes_max: 1 << 20,
             extra_roots: Vec::new(),
+            http2: OriginHttp2::Off,
         }
     }
 }

@@ -201,6 +201,46 @@ pub enum MemberHost {
     Named(String),
 }
 
+/// Whether an origin is asked by HTTP/2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OriginHttp2 {
+    /// Never.
+    #[default]
+    Off,
+    /// Where the origin chooses it in the handshake of TLS (ALPN).
+    Auto,
+    /// In clear text, because the origin is known to speak it.
+    PriorKnowledge,
+}
+
+impl OriginHttp2 {
+    /// All of them.
+    pub const ALL: [OriginHttp2; 3] = [OriginHttp2::Off, OriginHttp2::Auto, OriginHttp2::PriorKnowledge];
+
+    /// The word in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            OriginHttp2::Off => "off",
+            OriginHttp2::Auto => "auto",
+            OriginHttp2::PriorKnowledge => "prior-knowledge",
+        }
+    }
+
+    /// The reason why this is nothing for an origin of this scheme, and the remedy; `None` where it is.
+    pub(super) fn unfit(self, scheme: Scheme) -> Option<(&'static str, &'static str)> {
+        match (self, scheme) {
+            (OriginHttp2::Auto, Scheme::Http) => Some((
+                "`http2 = \"auto\"` is chosen in the handshake of TLS, and this origin has none",
+                "write its URL with https, or http2 = \"prior-knowledge\" where it speaks HTTP/2 in clear text",
+            )),
+            (OriginHttp2::PriorKnowledge, Scheme::Https) => {
+                Some(("`http2 = \"prior-knowledge\"` is for an origin in clear text", "write http2 = \"auto\""))
+            }
+            _ => None,
+        }
+    }
+}
+
 /// A member of a group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OriginMember {
@@ -216,6 +256,8 @@ pub struct OriginMember {
     pub host: MemberHost,
     /// The name that its certificate is for, where it is another one than that of its URL.
     pub sni: Option<Host>,
+    /// Whether it is asked by HTTP/2; as `upstream.http2` says where `None`.
+    pub http2: Option<OriginHttp2>,
     /// Requests under way at it, over all workers.
     pub requests_max: usize,
 }
@@ -230,6 +272,7 @@ impl Default for OriginMember {
             backup: false,
             host: MemberHost::Client,
             sni: None,
+            http2: None,
             requests_max: 4_096,
         }
     }

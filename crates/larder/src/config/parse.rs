@@ -624,6 +624,9 @@ impl Parser {
                 site.hooked_by = url.map(|url| url.host);
                 add_routes(site, &mut mounts);
             }
+            if let Some(http2) = site.http2 {
+                self.http2_of_site(site, http2);
+            }
             if is_nameless(&site.origin.host) && site.host_header == HostHeader::Origin {
                 let message = format!("{place}: host = \"origin\" needs an origin that has a name");
                 let hint = "a socket and an application get the `Host` that the client asked for";
@@ -752,6 +755,7 @@ pub(super) fn any_site() -> Site {
         prefix: "/".to_owned(),
         origin,
         host_header: HostHeader::Client,
+        http2: None,
         python: String::new(),
         hooks: Vec::new(),
         hooked_by: None,

@@ -166,6 +166,7 @@ mod tests {
             prefix: prefix.to_owned(),
             origin: Arc::new(SiteOrigin::new(Url::parse("http://origin/").unwrap())),
             host_header: HostHeader::Client,
+            http2: None,
             python: String::new(),
             hooks: Vec::new(),
             hooked_by: None,

@@ -20,8 +20,8 @@ pub use super::python::PYTHON;
 use super::setting::{Field, Setting, word};
 pub use super::site_route::SITE_ROUTE;
 use super::{
-    CacheMode, CertificateFiles, Config, DiskAdmission, HostPattern, Log, LogFormat, LogTo, PRESETS, ResolverKind,
-    set_cookie_word, units, url,
+    CacheMode, CertificateFiles, Config, DiskAdmission, HostPattern, Log, LogFormat, LogTo, OriginHttp2, PRESETS,
+    ResolverKind, set_cookie_word, units, url,
 };
 use larder_cache::policy::SetCookie;
 use larder_rules::network;
@@ -531,6 +531,15 @@ pub static SETTINGS: &[Setting<Config>] = &[
     })
     .at_restart()
     .about("PEM files with certificates to trust besides those of the system. Origins are always verified."),
+    Whole::new("upstream.http2", Field::Text {
+        form: "off or auto",
+        read: |c| c.upstream.http2.as_str().to_owned(),
+        write: |c, text| {
+            let http2 = word(&[OriginHttp2::Off, OriginHttp2::Auto], OriginHttp2::as_str, text);
+            http2.map(|http2| c.upstream.http2 = http2).is_some()
+        },
+    })
+    .about("Whether origins with https are asked by HTTP/2 where they choose it in the handshake ([http2.md](http2.md#origins)). `site.http2` and `origin.member.http2` say otherwise of one origin."),
     Whole::new("policy.mode", Field::Text {
         form: "shared or private",
         read: |c| c.policy.mode.as_str().to_owned(),

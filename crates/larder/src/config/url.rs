@@ -1,6 +1,7 @@
 //! The URL of an origin, as a person writes it into the configuration.
 
 use super::application::{Application, ORIGIN_GROUP, SOCKET};
+use super::origin::OriginHttp2;
 use larder_wire::{Host, Scheme, Url};
 use std::fmt;
 use std::ops::Deref;
@@ -11,6 +12,8 @@ use std::path::Path;
 pub struct SiteOrigin {
     url: Url,
     key_start: Box<[u8]>,
+    /// Whether it is asked by HTTP/2; as `upstream.http2` says where `None`.
+    pub http2: Option<OriginHttp2>,
 }
 
 impl SiteOrigin {
@@ -19,7 +22,7 @@ impl SiteOrigin {
         let mut key_start = Vec::new();
         url.key_text(&mut key_start);
         key_start.push(b' ');
-        SiteOrigin { url, key_start: key_start.into() }
+        SiteOrigin { url, key_start: key_start.into(), http2: None }
     }
 
     /// The beginning of the keys of all responses of this origin.

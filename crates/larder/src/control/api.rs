@@ -79,6 +79,11 @@ pub(super) struct OfOrigin {
     pub(super) reused: u64,
     pub(super) failed: u64,
     pub(super) desynchronised: u64,
+    pub(super) http2_connections: usize,
+    pub(super) http2_streams: usize,
+    pub(super) http2_requests: u64,
+    pub(super) http2_unprocessed: u64,
+    pub(super) http2_faults: u64,
 }
 
 pub(super) fn stats(admin: &Admin) -> Stats {
@@ -130,8 +135,15 @@ pub(super) fn origins(admin: &Admin) -> Vec<OfOrigin> {
     for stats in admin.upstream.lock().values() {
         other.counts = other.counts.plus(stats.forgotten);
         for each in &stats.origins {
-            let (open, idle, waiting, counts) = (each.open, each.idle, each.waiting, each.counts);
-            let of_worker = OriginSums { open, idle, waiting, workers_behind: usize::from(each.is_behind), counts };
+            let of_worker = OriginSums {
+                open: each.open,
+                idle: each.idle,
+                waiting: each.waiting,
+                http2_connections: each.http2_connections,
+                http2_streams: each.http2_streams,
+                workers_behind: usize::from(each.is_behind),
+                counts: each.counts,
+            };
             sums.entry(each.origin.to_string()).or_default().add(&of_worker);
         }
     }
@@ -151,6 +163,11 @@ pub(super) fn origins(admin: &Admin) -> Vec<OfOrigin> {
         reused: sum.counts.reused,
         failed: sum.counts.failed,
         desynchronised: sum.counts.desynchronised,
+        http2_connections: sum.http2_connections,
+        http2_streams: sum.http2_streams,
+        http2_requests: sum.counts.http2_requests,
+        http2_unprocessed: sum.counts.http2_unprocessed,
+        http2_faults: sum.counts.http2_faults,
     };
     sums.into_iter().map(row).collect()
 }
@@ -161,6 +178,8 @@ struct OriginSums {
     open: usize,
     idle: usize,
     waiting: usize,
+    http2_connections: usize,
+    http2_streams: usize,
     workers_behind: usize,
     counts: upstream::Counts,
 }
@@ -170,6 +189,8 @@ impl OriginSums {
         self.open += more.open;
         self.idle += more.idle;
         self.waiting += more.waiting;
+        self.http2_connections += more.http2_connections;
+        self.http2_streams += more.http2_streams;
         self.workers_behind += more.workers_behind;
         self.counts = self.counts.plus(more.counts);
     }

@@ -389,6 +389,12 @@ pub static FAMILIES: &[Family] = &[
     gauge("larder_upstream_connections_idle", "Those of them that are idle.", |admin, samples| {
         samples.origins(admin, |origin| origin.idle as u64);
     }),
+    gauge("larder_upstream_http2_connections", "Those of them that speak HTTP/2.", |admin, samples| {
+        samples.origins(admin, |origin| origin.http2_connections as u64);
+    }),
+    gauge("larder_upstream_http2_streams", "Requests under way at origins by HTTP/2.", |admin, samples| {
+        samples.origins(admin, |origin| origin.http2_streams as u64);
+    }),
     gauge("larder_upstream_requests_waiting", "Requests that wait for a connection to an origin.", |admin, samples| {
         samples.origins(admin, |origin| origin.waiting as u64);
     }),
@@ -415,6 +421,19 @@ pub static FAMILIES: &[Family] = &[
         "larder_upstream_connections_reused_total",
         "Requests to origins on a connection that had served before.",
         |admin, samples| samples.origins(admin, |origin| origin.reused),
+    ),
+    counter("larder_upstream_http2_requests_total", "Requests to origins sent by HTTP/2.", |admin, samples| {
+        samples.origins(admin, |origin| origin.http2_requests);
+    }),
+    counter(
+        "larder_upstream_http2_unprocessed_total",
+        "Requests by HTTP/2 that their origin said it had not processed, and that were sent again.",
+        |admin, samples| samples.origins(admin, |origin| origin.http2_unprocessed),
+    ),
+    counter(
+        "larder_upstream_http2_faults_total",
+        "Connections of HTTP/2 ended for a fault of the origin, or at a limit ([http2.md](http2.md#origins)).",
+        |admin, samples| samples.origins(admin, |origin| origin.http2_faults),
     ),
     counter(
         "larder_upstream_connections_failed_total",

@@ -11,6 +11,7 @@ use super::stream::ClientStream;
 use super::{by_table, by_verdict, note, note_answer};
 use crate::client::Client;
 use crate::clock;
+use crate::config::OriginHttp2;
 use crate::env::{Env, PeerFacts};
 use crate::fetch;
 use crate::page::Page;
@@ -240,8 +241,11 @@ async fn ask_upgrade(
         priority: ask.priority(),
         begins: notes.attempt().into(),
         silent_for: None,
+        // An upgrade is of HTTP/1.1.
+        http2: OriginHttp2::Off,
+        expected_bytes: None,
         on: &|event| match event {
-            CallEvent::Connected { at, peer, reuse } => notes.connected(at.into_std(), peer, reuse),
+            CallEvent::Connected { at, peer, reuse, .. } => notes.connected(at.into_std(), peer, reuse),
             CallEvent::Unexpected(status) => notes.answered(clock::instant(), status),
             CallEvent::GroupAsked(note) => notes.group_asked(note),
             CallEvent::WayTaken(note) => notes.way_taken(note),

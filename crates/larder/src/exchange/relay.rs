@@ -150,7 +150,7 @@ impl Relay<'_> {
         let interim = take_interim(&mut fetch);
         why::begins(record, self.cause, &fetch.notes);
         fetch.body_fault = upload.as_ref().and_then(Upload::fault);
-        fetch.body = pieces.map(|pieces| OutgoingBody { pieces, length: self.body, is_gathered: false });
+        fetch.body = pieces.map(|pieces| OutgoingBody { pieces: pieces.into(), length: self.body, is_gathered: false });
         let mut attached = fetch::attach(fetch);
         let _ = attached.beside(stream.flush()).await;
         let mut presence = Presence::new(stream.env());

@@ -657,6 +657,7 @@ fn to_origin(ask: &Ask, cause: Cause, kind: &str, revalidates: Revalidates, step
         origin_kind: OriginKind::of(&ask.origin().host),
         asks: Some(format!("{} of {}", ask.target(), ask.host())),
         reused: None,
+        by_http2: false,
         attempts: 0,
         conditional: revalidates == Revalidates::Yes,
         status: None,

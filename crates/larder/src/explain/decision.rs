@@ -158,6 +158,9 @@ pub enum Decision {
         asks: Option<String>,
         /// On a connection that had served before.
         reused: Option<bool>,
+        /// On a stream of HTTP/2.
+        #[serde(default)]
+        by_http2: bool,
         /// How often it was tried.
         attempts: u8,
         /// Whether a stored response was named, to be validated.

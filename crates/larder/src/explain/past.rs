@@ -6,7 +6,9 @@ use super::{Explanation, Step, Summary, Tense};
 use crate::config::{Config, ValueSource};
 use crate::hook::{HookNote, Stage};
 use crate::lists::ListSet;
-use crate::record::{Cause, Detail, Keeping, Names, Notes, Outcome, Peer, Record, Reuse, TakenWay, Variant};
+use crate::record::{
+    Cause, Detail, Keeping, Names, Notes, OriginProtocol, Outcome, Peer, Record, Reuse, TakenWay, Variant,
+};
 use crate::rules::Rule;
 use larder_cache::cache::Admitted;
 use larder_wire::icap::Vector;
@@ -235,6 +237,7 @@ fn upstream(cause: Cause, trouble: Option<&str>, fetch: &Notes) -> Decision {
         origin_kind: fetch.peer.get().map(|(peer, _)| peer.into()).unwrap_or_default(),
         asks: None,
         reused: fetch.peer.get().map(|(_, reuse)| reuse == Reuse::Again),
+        by_http2: fetch.protocol.get() == OriginProtocol::Http2,
         attempts: fetch.attempts.get(),
         conditional: fetch.conditional.get(),
         status: fetch.status.get(),

@@ -306,6 +306,7 @@ fn asked(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         origin_kind,
         asks,
         reused,
+        by_http2,
         status,
         connected_micros,
         answered_micros,
@@ -314,10 +315,12 @@ fn asked(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     else {
         return Ok(());
     };
-    let connection = match reused {
-        Some(true) => "a connection that was open",
-        Some(false) => "a new connection",
-        None => "",
+    let connection = match (reused, by_http2) {
+        (Some(true), false) => "a connection that was open",
+        (Some(false), false) => "a new connection",
+        (Some(true), true) => "a stream of HTTP/2 on a connection that was open",
+        (Some(false), true) => "a stream of HTTP/2 on a new connection",
+        (None, _) => "",
     };
     let by = |before: &str| if connection.is_empty() { String::new() } else { format!("{before}{connection}") };
     let after = connected_micros.map_or(String::new(), |micros| format!(" after {}", took(micros)));
@@ -508,6 +511,10 @@ mod tests {
 
     /// An origin that was asked, or would be.
     fn upstream(kind: OriginKind, origin: &str, asks: Option<&str>) -> String {
+        upstream_by(kind, origin, asks, false)
+    }
+
+    fn upstream_by(kind: OriginKind, origin: &str, asks: Option<&str>, by_http2: bool) -> String {
         let is_past = asks.is_none();
         let decision = Decision::Upstream {
             cause: "uri-miss".to_owned(),
@@ -517,6 +524,7 @@ mod tests {
             origin_kind: kind,
             asks: asks.map(str::to_owned),
             reused: is_past.then_some(kind != OriginKind::Socket),
+            by_http2,
             attempts: u8::from(is_past),
             conditional: false,
             status: is_past.then_some(200),
@@ -567,6 +575,13 @@ mod tests {
         ] {
             assert_eq!(upstream(kind, origin, asks), expected);
         }
+    }
+
+    #[test]
+    fn the_protocol_to_the_origin_is_said_where_it_is_http2() {
+        let expected =
+            "At 10.0.0.5:9000, a stream of HTTP/2 on a connection that was open after 35 µs; it said 200 after 1.3 ms.";
+        assert_eq!(upstream_by(OriginKind::Network, "10.0.0.5:9000", None, true), expected);
     }
 
     #[test]

@@ -78,6 +78,8 @@ impl Fetch {
             priority: this.ask.priority(),
             begins: this.begin_attempt().into(),
             silent_for: this.silent_for,
+            http2: this.ask.http2(&this.env.config()),
+            expected_bytes: None,
             on: &|event| this.note(event),
         };
         let called = this.env.upstreams.call(&mut call).await;
@@ -146,9 +148,10 @@ impl Fetch {
         match event {
             CallEvent::Connecting => self.writer.contact(Contact::Connecting(clock::instant())),
             CallEvent::Accepted => self.writer.contact(Contact::Accepted),
-            CallEvent::Connected { at, peer, reuse } => {
+            CallEvent::Connected { at, peer, reuse, protocol } => {
                 self.writer.contact(Contact::Made);
                 self.notes.connected(at.into_std(), peer, reuse);
+                self.notes.protocol.set(protocol);
             }
             CallEvent::Retried => {
                 self.begin_attempt();

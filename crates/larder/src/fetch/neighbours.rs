@@ -5,9 +5,9 @@ use super::ask::OriginAnswer;
 use super::{Fetch, FetchKind};
 use crate::client::Client;
 use crate::clock;
-use crate::config::Config;
 use crate::config::next_hop::{HopsOrder, NextHop};
 use crate::config::parent::Sibling;
+use crate::config::{Config, OriginHttp2};
 use crate::reach::{Asker, Reach};
 use crate::record::{Peer, TakenWay, WayNote};
 use crate::rules::{Ask, Route};
@@ -145,7 +145,9 @@ impl Fetch {
         let mut fields = fields.clone();
         fields.set("Cache-Control", "only-if-cached");
         let on = |event| match event {
-            CallEvent::Connected { at, reuse, .. } => self.note(CallEvent::Connected { at, peer, reuse }),
+            CallEvent::Connected { at, reuse, protocol, .. } => {
+                self.note(CallEvent::Connected { at, peer, reuse, protocol });
+            }
             // It is a sibling's, and says nothing of the origin's.
             CallEvent::Interim(_) => {}
             event => self.note(event),
@@ -162,6 +164,8 @@ impl Fetch {
             priority: self.ask.priority(),
             begins: self.begin_attempt().into(),
             silent_for: None,
+            http2: OriginHttp2::Off,
+            expected_bytes: None,
             on: &on,
         };
         let called = timeout(HEAD_WITHIN, self.env.upstreams.call(&mut call)).await;

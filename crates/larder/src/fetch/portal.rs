@@ -9,6 +9,7 @@
 use super::Fetch;
 use super::ask::OriginAnswer;
 use crate::clock;
+use crate::config::OriginHttp2;
 use crate::upstream::{Call, UpstreamFault, UpstreamFaultKind};
 use larder_cache::policy::{self, Asked, Terms};
 use larder_rules::rule::Priority;
@@ -138,6 +139,8 @@ impl Fetch {
             priority: Priority::default(),
             begins: clock::instant().into(),
             silent_for: None,
+            http2: OriginHttp2::Off,
+            expected_bytes: None,
             on: &|_| {},
         };
         let answer = tokio::time::timeout(PROBE_WITHIN, self.env.upstreams.call(&mut call)).await;

@@ -31,6 +31,6 @@ impl Posted {
             // There is room for both.
             let _ = sending.try_send(piece);
         }
-        OutgoingBody { pieces, length: RequestBody::Known(self.body.len() as u64), is_gathered: false }
+        OutgoingBody { pieces: pieces.into(), length: RequestBody::Known(self.body.len() as u64), is_gathered: false }
     }
 }

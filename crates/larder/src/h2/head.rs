@@ -2,11 +2,10 @@
 //! parser, so that one judge decides what a request may look like, whatever carried it. The checks here come before that: they are
 //! about all that only HTTP/2 has, and about bytes that would mean something else to a reader of HTTP/1.1.
 
-use larder_wire::body::{Decoded, Decoder, Event};
+use larder_wire::field_list::{self, write_line};
 use larder_wire::fields::is_token;
-use larder_wire::framing::Framing;
 use larder_wire::h2::hpack::FieldList;
-use larder_wire::{Fault, FaultKind, Fields, Side};
+use larder_wire::{Fault, FaultKind};
 
 /// How the target of a request is written for the parser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,54 +185,14 @@ impl<'a> Parts<'a> {
     }
 }
 
-fn write_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    out.extend_from_slice(name);
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value);
-    out.extend_from_slice(b"\r\n");
-}
-
-/// A value that ends a line, or that a reader of HTTP/1.1 would shorten (RFC 9113 section 8.2.1).
+/// A value that ends a line, or that a reader of HTTP/1.1 would shorten.
 fn check_value(value: &[u8]) -> Result<(), HeadFault> {
-    let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
-    if is_blank(value.first()) || is_blank(value.last()) || value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
-        return Err(Malformed("a value with CR, LF or NUL, or with blanks around it"));
-    }
-    Ok(())
+    field_list::check_value(value).map_err(Malformed)
 }
 
-/// The name of a field, and fields that are about a connection (RFC 9113 section 8.2).
+/// The name of a field, and fields that are about a connection.
 fn check_field(name: &[u8], value: &[u8]) -> Result<(), HeadFault> {
-    if !is_token(name) || name.iter().any(u8::is_ascii_uppercase) {
-        return Err(Malformed("a name that is no token in lower case"));
-    }
-    match name {
-        b"connection" | b"proxy-connection" | b"keep-alive" | b"transfer-encoding" | b"upgrade" => {
-            Err(Malformed("a field that is about a connection"))
-        }
-        b"te" if !value.eq_ignore_ascii_case(b"trailers") => Err(Malformed("a TE other than trailers")),
-        _ => Ok(()),
-    }
-}
-
-/// The trailer fields that a field list makes, read as those behind the last chunk of HTTP/1.1 are.
-pub fn trailers(list: &FieldList) -> Result<Fields, HeadFault> {
-    if list.is_too_long() {
-        return Err(Malformed("trailer fields longer than head_bytes_max"));
-    }
-    let mut text = b"0\r\n".to_vec();
-    for (name, value) in list.iter() {
-        check_value(value)?;
-        // A pseudo-field is no token, for its colon.
-        check_field(name, value)?;
-        write_line(&mut text, name, value);
-    }
-    text.extend_from_slice(b"\r\n");
-    let mut decoder = Decoder::new(Framing::Chunked, Side::Client);
-    match decoder.decode(&text).map_err(HeadFault::Refused)? {
-        Decoded { event: Event::End(trailers), consumed } if consumed == text.len() => Ok(trailers),
-        _ => Err(Malformed("trailer fields that end elsewhere than they say")),
-    }
+    field_list::check_field(name, value).map_err(Malformed)
 }
 
 #[cfg(test)]

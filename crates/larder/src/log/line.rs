@@ -128,6 +128,10 @@ fn value(record: &Record, field: LogField, query: Query) -> Value<'_> {
             .with_way(|way| way.taken.as_ref().map(ToString::to_string))
             .flatten()
             .map_or(Value::Nothing, Value::Words),
+        LogField::OriginVersion => match record.is_by_http2() {
+            true => Value::Text("HTTP/2"),
+            false => Value::Nothing,
+        },
         LogField::BandwidthMicros => match record.waited() {
             Some(waited) => Value::Number(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX)),
             None => Value::Nothing,
@@ -369,6 +373,7 @@ fn json(record: &Record, names: &Names, query: Query, out: &mut Vec<u8>) {
             || record.rules().is_none() && of_rules.contains(field)
             || *field == LogField::BandwidthMicros && record.waited().is_none()
             || *field == LogField::Way && record.with_way(|_| ()).is_none()
+            || *field == LogField::OriginVersion && !record.is_by_http2()
             || *field == LogField::User && record.user().is_none()
             || *field == LogField::Certificate && record.certificate().is_none()
     };

@@ -22,7 +22,9 @@ pub use number::{Id, Names, Number};
 pub use ring::{Query, RECORD_BYTES_MAX, Ring, shortened, without_values};
 pub use run::{LaterRequest, Network, Run, RunExchange, RunMiss, RunStats, Way};
 pub use run_hosts::RunHost;
-pub use trail::{Detail, Fetches, Keeping, Notes, Parallel, ParallelLimit, Peer, Reuse, Rule, Trail, Variant};
+pub use trail::{
+    Detail, Fetches, Keeping, Notes, OriginProtocol, Parallel, ParallelLimit, Peer, Reuse, Rule, Trail, Variant,
+};
 pub use way::{ParentOrder, TakenWay, WayNote};
 
 use crate::clock::{self, Carried};
@@ -446,6 +448,11 @@ impl Record {
             return Some(look(way));
         }
         self.last_fetch()?.way.borrow().as_deref().map(look)
+    }
+
+    /// Whether its last fetch asked the origin by HTTP/2.
+    pub fn is_by_http2(&self) -> bool {
+        self.last_fetch().is_some_and(|fetch| fetch.protocol.get() == OriginProtocol::Http2)
     }
 
     /// Looks at the work of hooks on the answer to its last fetch, where any were asked.

@@ -338,6 +338,8 @@ pub struct Notes {
     pub attempts: Cell<u8>,
     /// The address that was asked, and whether its connection had served before.
     pub peer: Cell<Option<(Peer, Reuse)>>,
+    /// The protocol of that connection.
+    pub protocol: Cell<OriginProtocol>,
     /// Microseconds from the beginning until there was a connection.
     pub connected_micros: Cell<Option<u64>>,
     /// Microseconds from the beginning until the head of the answer was here.
@@ -472,6 +474,26 @@ impl fmt::Display for Peer {
     }
 }
 
+/// The protocol of a connection to an origin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OriginProtocol {
+    /// HTTP/1.1, one request at a time.
+    #[default]
+    Http11,
+    /// HTTP/2, on a stream beside others.
+    Http2,
+}
+
+impl OriginProtocol {
+    /// The version as logs and traces show it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            OriginProtocol::Http11 => "1.1",
+            OriginProtocol::Http2 => "2",
+        }
+    }
+}
+
 /// Whether a connection had served before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
@@ -487,6 +509,7 @@ impl Default for Notes {
             began: clock::instant(),
             attempts: Cell::new(0),
             peer: Cell::new(None),
+            protocol: Cell::default(),
             connected_micros: Cell::new(None),
             answered_micros: Cell::new(None),
             status: Cell::new(None),

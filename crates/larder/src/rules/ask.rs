@@ -7,7 +7,7 @@ use super::by_table::{ByTable, Limited};
 use super::credential::Credential;
 pub use super::route::Route;
 use crate::config::next_hop::HopsByRule;
-use crate::config::{HostHeader, Mirror};
+use crate::config::{Config, HostHeader, Mirror, OriginHttp2};
 use crate::env::Env;
 use crate::hook::{HookNote, RequestEffects};
 use crate::package_index::IndexFormat;
@@ -264,6 +264,14 @@ impl Ask {
             Route::Forward(_) => &self.url,
             Route::Destination(_, to) => to,
             Route::Site { origin, .. } => origin,
+        }
+    }
+
+    /// Whether the origin may be asked by HTTP/2.
+    pub fn http2(&self, config: &Config) -> OriginHttp2 {
+        match &self.route {
+            Route::Site { origin, .. } => origin.http2.unwrap_or(config.upstream.http2),
+            Route::Forward(_) | Route::Destination(..) => config.upstream.http2,
         }
     }
 

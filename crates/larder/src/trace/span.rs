@@ -125,7 +125,7 @@ impl Span {
         let name = told.method(method);
         told.text("url.full", shortened(&url.to_string(), query));
         told.server(url.host.as_str(), url.port);
-        told.text("network.protocol.version", "1.1");
+        told.text("network.protocol.version", notes.protocol.get().as_str());
         if let Some((peer, reuse)) = notes.peer.get() {
             match peer.address() {
                 Some(address) => {

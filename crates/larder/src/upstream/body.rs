@@ -1,14 +1,13 @@
 //! The body of an origin's response, piece by piece, whatever protocol carries it.
 
+use super::carrier::Carrier;
 use super::fault::{UpstreamFault, UpstreamFaultKind};
 use super::group::MemberRequest;
-use super::h1;
 use crate::client::Client;
 use crate::mount::Spool;
 use crate::request_body::Piece;
 use bytes::Bytes;
 use larder_wire::Fields;
-use larder_wire::framing::Framing;
 use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::future::Future;
@@ -16,10 +15,11 @@ use std::pin::pin;
 use std::rc::Rc;
 use tokio::sync::mpsc;
 
-/// The body of a response. The connection is given back when the body is over, and closed when this is dropped before.
+/// The body of a response. Its connection is given back when the body is over. When this is dropped before, a connection of HTTP/1.1 is
+/// closed, and a stream of HTTP/2 reset.
 pub struct BodySource {
     /// `None` once the body is over.
-    connection: Option<h1::Connection>,
+    carrier: Option<Carrier>,
     trailers: Option<Box<Fields>>,
     length: Option<u64>,
     client: Option<Client>,
@@ -47,17 +47,12 @@ struct ReadAhead {
 }
 
 impl BodySource {
-    /// The body that follows the head on this connection; `client` is the one that it is for.
-    pub(super) fn of(connection: h1::Connection, client: Option<Client>) -> BodySource {
-        let length = match connection.framing() {
-            Framing::Length(length) => Some(length),
-            Framing::None => Some(0),
-            Framing::Chunked | Framing::UntilClose => None,
-        };
+    /// The body that follows the head on this carrier; `client` is the one that it is for.
+    pub(super) fn of(carrier: Carrier, client: Option<Client>) -> BodySource {
         let mut body = BodySource {
-            connection: Some(connection),
+            length: carrier.length(),
+            carrier: Some(carrier),
             trailers: None,
-            length,
             client,
             ahead: None,
             member: None,
@@ -69,7 +64,7 @@ impl BodySource {
 
     /// The body is that of a member of a group.
     pub(super) fn is_of(&mut self, member: MemberRequest) {
-        self.member = self.connection.is_some().then(|| Box::new(member));
+        self.member = self.carrier.is_some().then(|| Box::new(member));
     }
 
     /// A body whose pieces another task makes. A sender that is dropped before the end has left a fault.
@@ -80,7 +75,7 @@ impl BodySource {
     ) -> BodySource {
         let handed = Handed { held: VecDeque::new(), pieces: Some(pieces), fault };
         BodySource {
-            connection: None,
+            carrier: None,
             trailers: None,
             length,
             client: None,
@@ -97,7 +92,7 @@ impl BodySource {
 
     /// A body of this length whose pieces are put back into it.
     pub fn of_length(length: Option<u64>) -> BodySource {
-        BodySource { connection: None, trailers: None, length, client: None, ahead: None, member: None, handed: None }
+        BodySource { carrier: None, trailers: None, length, client: None, ahead: None, member: None, handed: None }
     }
 
     /// Puts pieces back that were taken last, and the trailer fields where the end was seen.
@@ -149,12 +144,8 @@ impl BodySource {
     }
 
     async fn next_of_origin(&mut self) -> Result<Option<Bytes>, UpstreamFault> {
-        let Some(connection) = &mut self.connection else { return Ok(None) };
-        let piece = match connection.is_sending() {
-            false => connection.receiver().body().await,
-            // Boxed, because it is rare and large: a fetch is copied as it begins.
-            true => Box::pin(connection.next_piece_while_sending()).await,
-        };
+        let Some(carrier) = &mut self.carrier else { return Ok(None) };
+        let piece = carrier.next_piece().await;
         if let (Err(fault), Some(member)) = (&piece, &mut self.member) {
             member.broke_off(fault);
             self.member = None;
@@ -170,7 +161,7 @@ impl BodySource {
 
     /// Whether something is to be done while the reader of the response waits: then [`BodySource::work_beside`] is for all waits.
     pub fn works_beside(&self) -> bool {
-        self.connection.as_ref().is_some_and(|connection| connection.is_sending() || connection.is_of_process())
+        self.carrier.as_ref().is_some_and(|carrier| carrier.is_sending() || carrier.is_of_process())
     }
 
     /// Waits for `work`, which may be a wait for the client. Meanwhile the rest of the request's body is sent, for the client may wait
@@ -192,29 +183,29 @@ impl BodySource {
                 Ok(None) => {}
                 Err(fault) => {
                     ahead.fault = Some(fault);
-                    self.connection = None;
+                    self.carrier = None;
                 }
             }
         }
-        match &mut self.connection {
-            Some(connection) => connection.send_beside(work).await,
+        match &mut self.carrier {
+            Some(carrier) => carrier.send_beside(work).await,
             None => work.await,
         }
     }
 
     fn may_read_ahead(&mut self) -> bool {
-        let Some(connection) = &self.connection else { return false };
+        let Some(carrier) = &self.carrier else { return false };
         if self.ahead.is_none() {
-            let spool = connection.answer_spool(self.client);
+            let spool = carrier.answer_spool(self.client);
             self.ahead = spool.map(|spool| Box::new(ReadAhead { spool, fault: None }));
         }
         self.ahead.as_mut().is_some_and(|ahead| ahead.spool.has_room())
     }
 
     fn release_if_over(&mut self) {
-        if let Some(mut connection) = self.connection.take_if(|connection| connection.is_over()) {
-            self.trailers = connection.trailers().map(Box::new);
-            connection.release();
+        if let Some(mut carrier) = self.carrier.take_if(|carrier| carrier.is_over()) {
+            self.trailers = carrier.trailers().map(Box::new);
+            carrier.release();
             self.member = None;
         }
     }

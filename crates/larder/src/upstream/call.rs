@@ -1,13 +1,13 @@
 //! A request to an origin as its caller gives it, and the events on the way to the response.
 
 use crate::client::Client;
+use crate::config::OriginHttp2;
 use crate::reach::Reach;
-use crate::record::{GroupNote, Peer, Reuse, WayNote};
-use crate::request_body::{Piece, RequestBody};
+use crate::record::{GroupNote, OriginProtocol, Peer, Reuse, WayNote};
+use crate::request_body::{Pieces, RequestBody};
 use larder_rules::rule::Priority;
 use larder_wire::{Fields, Host, Method, ResponseHead, Url};
 use std::time::Duration;
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 /// A request to an origin.
@@ -34,6 +34,10 @@ pub struct Call<'a> {
     pub begins: Instant,
     /// How long the origin may be silent before a stored response is sent instead of its answer; `None` where none may.
     pub silent_for: Option<Duration>,
+    /// Whether the origin may be asked by HTTP/2.
+    pub http2: OriginHttp2,
+    /// The length of the answer, as far as an earlier one tells.
+    pub expected_bytes: Option<u64>,
     /// Called with each event on the way to the response.
     pub on: &'a dyn Fn(CallEvent),
 }
@@ -41,7 +45,7 @@ pub struct Call<'a> {
 /// The body of a request to an origin.
 pub struct OutgoingBody {
     /// Its pieces. A sender that is dropped before the last one means that the client has left.
-    pub pieces: mpsc::Receiver<Piece>,
+    pub pieces: Pieces,
     /// Its length, as far as it is known.
     pub length: RequestBody,
     /// Its beginning, or all of it, is here: nobody waits for leave to send it, and its length may be one that the head did not say.
@@ -63,6 +67,8 @@ pub enum CallEvent {
         peer: Peer,
         /// Whether the connection has served other requests.
         reuse: Reuse,
+        /// The protocol that it speaks.
+        protocol: OriginProtocol,
     },
     /// The way that was taken, where parents are meant, or that none led there.
     WayTaken(Box<WayNote>),

@@ -3,14 +3,16 @@
 
 use super::body::BodySource;
 use super::call::{Call, CallEvent};
+use super::carrier::Carrier;
 use super::fault::{Retry, UpstreamFault, UpstreamFaultKind};
 use super::group::GroupState;
 use super::h1;
 use super::idle::ConnectionChoice;
 use super::{HeldPermit, Origin, Upstreams};
+use crate::config::OriginHttp2;
 use crate::config::url::group_name;
 use crate::mount::{TURN_WITHIN, Turn};
-use crate::record::{Peer, Reuse};
+use crate::record::{OriginProtocol, Peer, Reuse};
 use crate::wire::Wire;
 use bytes::BytesMut;
 use larder_wire::{Host, Method, ResponseHead};
@@ -97,6 +99,10 @@ impl Upstreams {
 
     /// [`Upstreams::call`] for an origin that is no group.
     pub(super) async fn call_one(&self, call: &mut Call<'_>) -> Result<OriginResponse, UpstreamFault> {
+        if call.http2 != OriginHttp2::Off && self.may_go_by_h2(call) {
+            // Boxed, as all that is large and rare here.
+            return Box::pin(self.call_by_h2(call)).await;
+        }
         let repeatable = call.method.is_idempotent() && call.body.is_none();
         let first = match repeatable {
             // A process passes over these where they have been taken back before their turn.
@@ -143,7 +149,11 @@ impl Upstreams {
         self.ask_on(connection, call).await
     }
 
-    async fn ask_on(&self, connection: h1::Connection, call: &mut Call<'_>) -> Result<OriginResponse, UpstreamFault> {
+    pub(super) async fn ask_on(
+        &self,
+        connection: h1::Connection,
+        call: &mut Call<'_>,
+    ) -> Result<OriginResponse, UpstreamFault> {
         let peer = connection.peer();
         let asked = self.ask_connected(connection, call).await;
         if let (Err(fault), Peer::Process(pid)) = (&asked, peer)
@@ -206,8 +216,7 @@ impl Upstreams {
                 ((call.client, call.priority), call.on),
             )
             .await?;
-        let reuse = if connection.is_reused() { Reuse::Again } else { Reuse::New };
-        (call.on)(CallEvent::Connected { at: connection.leased_at(), peer: connection.peer(), reuse });
+        note_connected(call, &connection);
         Ok(connection)
     }
 }
@@ -233,8 +242,20 @@ async fn ask_in_turn(
     })
 }
 
+/// Tells of a connection of HTTP/1.1 for a request.
+pub(super) fn note_connected(call: &Call<'_>, connection: &h1::Connection) {
+    let reuse = if connection.is_reused() { Reuse::Again } else { Reuse::New };
+    let (at, peer) = (connection.leased_at(), connection.peer());
+    (call.on)(CallEvent::Connected { at, peer, reuse, protocol: OriginProtocol::Http11 });
+}
+
 fn response(head: ResponseHead, connection: h1::Connection, call: &Call<'_>) -> OriginResponse {
-    let peer = connection.peer();
-    let body = BodySource::of(connection, call.client);
+    response_on(head, Carrier::H1(connection), call)
+}
+
+/// The response whose body follows on this carrier.
+pub(super) fn response_on(head: ResponseHead, carrier: Carrier, call: &Call<'_>) -> OriginResponse {
+    let peer = carrier.peer();
+    let body = BodySource::of(carrier, call.client);
     OriginResponse { head, body, peer, requested: call.begins }
 }

@@ -176,6 +176,9 @@ pub(super) enum Retry {
     /// A process of an application ended and had not read the request: the system says so. It goes to another process, as often as
     /// that happens, within reason.
     Unread,
+    /// The origin has said by HTTP/2 that it did not process the request (RFC 9113 section 8.7), or nothing of it was sent: it may be sent
+    /// again, whatever its method, if its body is whole.
+    Unprocessed,
     /// It may not, or it would fail again.
     No,
 }

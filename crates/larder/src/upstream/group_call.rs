@@ -5,8 +5,8 @@ use super::exchange::{OriginResponse, Upgraded};
 use super::fault::{UpstreamFault, UpstreamFaultKind};
 use super::group::{GroupState, MemberRequest, Picked, judge_bad_answers, wants_key};
 use super::{OutgoingBody, Upstreams};
-use crate::config::OriginGroup;
 use crate::config::origin::{BalanceKey, MemberHost};
+use crate::config::{OriginGroup, OriginMember};
 use crate::record::{GroupNote, TryEnd, TryNote};
 use larder_balance::{Balance, MemberId, NoMember, Request, hash, hash_with};
 use larder_wire::Fields;
@@ -306,7 +306,7 @@ impl<'c> Course<'c> {
                 (call.on)(event);
             };
             let member = Arc::clone(&request.member);
-            let mut own = call_to(call, (&member.url, member.sni.as_ref()), &fields, &on);
+            let mut own = call_to(call, &member, &fields, &on);
             match upstreams.upgrade_one(&mut own, offer).await {
                 Ok(Upgraded::Switched(mut switched)) => {
                     request.succeeded();
@@ -358,7 +358,7 @@ async fn send(
     if had_body {
         request.has_body();
     }
-    let mut own = Call { body, ..call_to(call, (&member.url, member.sni.as_ref()), &fields, &on) };
+    let mut own = Call { body, ..call_to(call, &member, &fields, &on) };
     let answered = upstreams.call_one(&mut own).await;
     let body = own.body.take();
     match answered {
@@ -394,15 +394,11 @@ fn blame(request: &mut MemberRequest, fault: &UpstreamFault) {
 }
 
 /// The same request to a member.
-fn call_to<'c>(
-    call: &Call<'c>,
-    (to, tls_name): (&'c larder_wire::Url, Option<&'c larder_wire::Host>),
-    fields: &'c Fields,
-    on: &'c dyn Fn(CallEvent),
-) -> Call<'c> {
+fn call_to<'c>(call: &Call<'c>, member: &'c OriginMember, fields: &'c Fields, on: &'c dyn Fn(CallEvent)) -> Call<'c> {
+    let OriginMember { url, sni, http2, .. } = member;
     Call {
-        to,
-        tls_name,
+        to: url,
+        tls_name: sni.as_ref(),
         method: call.method,
         target: call.target,
         fields,
@@ -412,6 +408,8 @@ fn call_to<'c>(
         priority: call.priority,
         begins: Instant::now(),
         silent_for: call.silent_for,
+        http2: http2.unwrap_or(call.http2),
+        expected_bytes: call.expected_bytes,
         on,
     }
 }

@@ -10,7 +10,7 @@ use crate::config::url::socket_path;
 use crate::mount::{Failure, MountState, MountStream, MountTrouble, REQUEST_NAME, Room, Spool, connect_socket};
 use crate::reach::Reach;
 use crate::record::Peer;
-use crate::request_body::{Piece, RequestBody};
+use crate::request_body::{Piece, Pieces, RequestBody};
 use crate::wire::Wire;
 use larder_wire::{Fields, ResponseHead};
 use std::io;
@@ -139,7 +139,7 @@ impl Upstreams {
         call.begins = Instant::now();
         let in_memory = end.is_some().then(|| spool.take_from_memory()).flatten();
         let (to, taken) = mpsc::channel(in_memory.as_ref().map_or(PIECES_MAX, |pieces| pieces.len() + 1));
-        let rest = std::mem::replace(&mut body.pieces, taken);
+        let rest = std::mem::replace(&mut body.pieces, taken.into());
         match (in_memory, end) {
             (Some(pieces), Some(trailers)) => {
                 let pieces = pieces.into_iter().map(Piece::Data).chain([Piece::End(trailers)]);
@@ -153,7 +153,7 @@ impl Upstreams {
 }
 
 /// Hands a gathered body on to the request, and behind it what the client still sends.
-async fn hand_on(mut spool: Spool, (end, mut rest): (Option<Fields>, mpsc::Receiver<Piece>), to: mpsc::Sender<Piece>) {
+async fn hand_on(mut spool: Spool, (end, mut rest): (Option<Fields>, Pieces), to: mpsc::Sender<Piece>) {
     loop {
         match spool.take().await {
             Ok(Some(piece)) => {

@@ -2,12 +2,14 @@
 //! permits are known here; why a request is sent and what becomes of the response is not.
 //!
 //! One [`Upstreams`] per worker; nothing in here is shared between threads. [`Upstreams::call`] knows no protocol: HTTP/1.1 is
-//! the room `h1`, and HTTP/2 will be one beside it. Callers see no connection; one that a dropped [`BodySource`] had is closed.
+//! the room `h1`, HTTP/2 the room `h2`; `by_h2` decides between them. Callers see no connection; one that a dropped [`BodySource`] had is closed.
 
 mod ask_neighbours;
 mod body;
+mod by_h2;
 mod by_parents;
 mod call;
+mod carrier;
 mod connect;
 mod dns;
 mod dns_cache;
@@ -19,6 +21,7 @@ mod group;
 mod group_call;
 mod group_checks;
 mod h1;
+mod h2;
 mod idle;
 mod local;
 mod memory;
@@ -55,11 +58,13 @@ use crate::mount::Mounts;
 use crate::reach::Reach;
 use crate::record::WayNote;
 use crate::ticker::Ticker;
+use crate::tls::{ALPN_HTTP_1_1, ALPN_HTTP_2};
 use crate::wire::Wire;
 use bytes::BytesMut;
+use connect::Opened;
 use dns::Dns;
 use h1::Connection;
-use idle::ConnectionChoice;
+use idle::{ConnectionChoice, IdleConnection};
 use larder_rules::rule::Priority;
 use larder_wire::parse::HeadLimits;
 use larder_wire::{Host, Scheme, Url};
@@ -237,6 +242,12 @@ pub struct Counts {
     pub failed: u64,
     /// Connections closed because bytes came after the end of an answer.
     pub desynchronised: u64,
+    /// Requests sent by HTTP/2.
+    pub http2_requests: u64,
+    /// Requests that the origin had not processed by HTTP/2, and that were sent again.
+    pub http2_unprocessed: u64,
+    /// Connections of HTTP/2 ended for a fault of the origin, or at a limit.
+    pub http2_faults: u64,
 }
 
 impl Counts {
@@ -247,6 +258,9 @@ impl Counts {
             reused: self.reused + other.reused,
             failed: self.failed + other.failed,
             desynchronised: self.desynchronised + other.desynchronised,
+            http2_requests: self.http2_requests + other.http2_requests,
+            http2_unprocessed: self.http2_unprocessed + other.http2_unprocessed,
+            http2_faults: self.http2_faults + other.http2_faults,
         }
     }
 }
@@ -260,6 +274,10 @@ pub struct OriginStats {
     pub open: usize,
     /// Those of them that are idle.
     pub idle: usize,
+    /// Those of them that speak HTTP/2.
+    pub http2_connections: usize,
+    /// Requests under way on these.
+    pub http2_streams: usize,
     /// Requests that wait for a permit.
     pub waiting: usize,
     /// Whether requests have waited for too long, and still do.
@@ -298,6 +316,8 @@ struct Shared {
     spare: Cell<BytesMut>,
     dns: Dns,
     tls: TlsConnector,
+    /// TLS that offers HTTP/2 too.
+    tls_http2: TlsConnector,
 }
 
 impl Upstreams {
@@ -318,14 +338,18 @@ impl Upstreams {
         if matches!(&settings.resolver, ResolverChoice::Servers(servers) if servers.is_empty()) {
             return Err(SettingsFault::NoNameServers);
         }
-        let mut tls = (*settings.tls).clone();
-        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let tls = |protocols: &[&[u8]]| {
+            let mut tls = (*settings.tls).clone();
+            tls.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+            TlsConnector::from(Arc::new(tls))
+        };
         let shared = Shared {
             pool: Pool::new(&settings),
             clock,
             spare: Cell::default(),
             dns: Dns::new(&settings.resolver, &settings.hosts_file, &settings.memory, settings.connect_timeout),
-            tls: TlsConnector::from(Arc::new(tls)),
+            tls: tls(&[ALPN_HTTP_1_1]),
+            tls_http2: tls(&[ALPN_HTTP_2, ALPN_HTTP_1_1]),
             settings,
         };
         Ok(Upstreams { shared: Rc::new(shared) })
@@ -359,6 +383,19 @@ impl Upstreams {
             // Boxed, as all that is large and rare here.
             return Box::pin(self.local(permit, choice, (handed_on, now), reach, on)).await;
         }
+        self.connection_with(permit, (choice, handed_on), reach, now, on).await
+    }
+
+    /// A connection of HTTP/1.1 for a request that has its permit.
+    async fn connection_with(
+        &self,
+        permit: Permit,
+        (choice, handed_on): (ConnectionChoice, Option<IdleConnection>),
+        reach: &Reach,
+        now: Instant,
+        on: &dyn Fn(CallEvent),
+    ) -> Result<Connection, UpstreamFault> {
+        let origin = Rc::clone(permit.origin());
         if let Some(idle) = origin.idle_for(choice, reach, handed_on, now) {
             origin.count(|counts| counts.reused += 1);
             return Ok(Connection::again(idle, permit, Rc::clone(&self.shared), now));
@@ -370,14 +407,26 @@ impl Upstreams {
     }
 
     async fn open(&self, permit: Permit, reach: &Reach, on: &dyn Fn(CallEvent)) -> Result<Connection, UpstreamFault> {
-        let Shared { settings, dns, tls, .. } = &*self.shared;
+        let opened = self.open_wire(&permit, &self.shared.tls, reach, on).await?;
+        Ok(Connection::opened(opened, permit, Rc::clone(&self.shared)))
+    }
+
+    /// Opens a connection for a request that has its permit, with this TLS.
+    async fn open_wire(
+        &self,
+        permit: &Permit,
+        tls: &TlsConnector,
+        reach: &Reach,
+        on: &dyn Fn(CallEvent),
+    ) -> Result<Opened, UpstreamFault> {
+        let Shared { settings, dns, .. } = &*self.shared;
         let (origin, favourite) = (permit.origin().origin(), permit.origin().favourite());
         match connect::open(dns, tls, settings, (origin, favourite), reach, &|| on(CallEvent::Accepted)).await {
             Ok(opened) => {
                 self.heard_from(permit.origin().origin(), opened.peer.ip());
                 permit.origin().prefer(opened.peer.ip());
                 permit.origin().count(|counts| counts.opened += 1);
-                Ok(Connection::opened(opened, permit, Rc::clone(&self.shared)))
+                Ok(opened)
             }
             Err(fault) => {
                 if fault.is_out_of_reach() {

@@ -7,6 +7,7 @@
 //! the next request need not look for one.
 
 use super::fault::{UpstreamFault, UpstreamFaultKind};
+use super::h2::Connections;
 use super::idle::{ConnectionChoice, IdleConnection, IdleConnections};
 use super::waiting::{Ticket, Waiting, WaitingRequests};
 use super::{Counts, Origin, OriginStats, Settings};
@@ -290,6 +291,8 @@ pub(super) struct OriginState {
     origin: Origin,
     pub permits: Permits,
     pub idle: IdleConnections,
+    /// Its connections of HTTP/2.
+    pub http2: Rc<Connections>,
     /// Connections, idle ones included.
     connections_max: usize,
     /// Fetches that go on although nobody reads them.
@@ -305,6 +308,7 @@ impl OriginState {
             origin,
             permits: Permits::new(limits),
             idle,
+            http2: Rc::default(),
             connections_max: limits.requests_max,
             unread: Cell::default(),
             counts: Cell::default(),
@@ -327,7 +331,7 @@ impl OriginState {
     }
 
     pub fn counts(&self) -> Counts {
-        self.counts.get()
+        Counts { http2_faults: self.http2.faults(), ..self.counts.get() }
     }
 
     pub fn count(&self, change: impl FnOnce(&mut Counts)) {
@@ -336,9 +340,10 @@ impl OriginState {
         self.counts.set(counts);
     }
 
-    /// Connections: one for each request under way, and the idle ones.
+    /// Connections: one for each request under way by HTTP/1.1, the idle ones, and those of HTTP/2.
     pub fn open(&self) -> usize {
-        self.permits.under_way() + self.idle.len()
+        let by_http11 = self.permits.under_way().saturating_sub(self.http2.streams());
+        by_http11 + self.idle.len() + self.http2.len()
     }
 
     /// The connection that came with the permit or, where that can't serve the request, the idle one that was used last and can;
@@ -376,9 +381,11 @@ impl OriginState {
             origin: self.origin.clone(),
             open: self.open(),
             idle: self.idle.len(),
+            http2_connections: self.http2.len(),
+            http2_streams: self.http2.streams(),
             waiting: self.permits.waiting(),
             is_behind: self.permits.is_behind(),
-            counts: self.counts.get(),
+            counts: self.counts(),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::{Parser, is_nameless};
 use crate::config::origin::{MemberHost, OriginGroup, OriginMember};
 use crate::config::setting::{Setting, kind};
 use crate::config::table::{ORIGIN, ORIGIN_CHECK, ORIGIN_EJECT, ORIGIN_HEDGE, ORIGIN_MEMBER, ORIGIN_RETRY};
-use crate::config::{HostHeader, SiteOrigin, url};
+use crate::config::{HostHeader, OriginHttp2, Site, SiteOrigin, url};
 use larder_wire::Scheme;
 use std::ops::Range;
 use std::sync::Arc;
@@ -93,6 +93,9 @@ impl Parser {
                 let hint = "write its URL with https, or leave out `sni`".to_owned();
                 self.problem(span.clone(), "`sni` is for a member with https".to_owned(), Some(hint));
             }
+            if !missing && let Some((message, hint)) = member.http2.and_then(|http2| http2.unfit(member.url.scheme)) {
+                self.problem(span.clone(), message.to_owned(), Some(hint.to_owned()));
+            }
             if !missing && member.host == MemberHost::Own && is_nameless(&member.url.host) {
                 let message = "`host = \"origin\"` is for a member that has a name".to_owned();
                 let hint = "write the `Host` that the server behind the socket expects, or leave out `host`".to_owned();
@@ -123,6 +126,21 @@ impl Parser {
         }
         if group.eject.time > group.eject.time_max {
             self.problem(span.clone(), "origin.eject: `time` is longer than `time_max`".to_owned(), None);
+        }
+    }
+
+    /// Notes at a site's origin whether it is asked by HTTP/2.
+    pub(super) fn http2_of_site(&mut self, site: &mut Site, http2: OriginHttp2) {
+        let unfit = match site.origin.host.is_local() {
+            true => Some((
+                "`http2` of a site is for an origin that is a URL",
+                "leave it out; the members of an [[origin]] say it themselves",
+            )),
+            false => http2.unfit(site.origin.scheme),
+        };
+        match unfit {
+            Some((message, hint)) => self.conflict("site", &format!("{}: {message}", site.place), Some(hint)),
+            None => Arc::make_mut(&mut site.origin).http2 = Some(http2),
         }
     }
 

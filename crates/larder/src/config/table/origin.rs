@@ -1,6 +1,6 @@
 //! The settings of an `[[origin]]`, and of the tables in it.
 
-use crate::config::origin::{BalanceKey, MemberHost, OriginGroup, OriginMember, is_token};
+use crate::config::origin::{BalanceKey, MemberHost, OriginGroup, OriginHttp2, OriginMember, is_token};
 use crate::config::setting::{Field, Setting, word};
 use crate::config::url;
 use larder_balance::Balance;
@@ -121,6 +121,19 @@ pub static ORIGIN_MEMBER: &[Setting<OriginMember>] = &[
     )
     .default_words("the host of its URL")
     .about("The name that TLS asks for, and that the member's certificate must be for."),
+    OfMember::new(
+        "origin.member.http2",
+        Field::Text {
+            form: "off, auto or prior-knowledge",
+            read: |m| m.http2.unwrap_or_default().as_str().to_owned(),
+            write: |m, text| {
+                m.http2 = word(&OriginHttp2::ALL, OriginHttp2::as_str, text);
+                m.http2.is_some()
+            },
+        },
+    )
+    .default_words("`upstream.http2`")
+    .about("Whether the member is asked by HTTP/2: where it chooses that in the handshake of TLS (`auto`), or in clear text without asking (`prior-knowledge`, for a URL with http)."),
     OfMember::new("origin.member.requests", Field::Count(|m| &mut m.requests_max))
         .between(1, REQUESTS_MAX)
         .about("Requests under way at it, over all workers; those that wait for a connection count. Beyond that it is passed over."),

@@ -4,7 +4,7 @@ use crate::config::application::ORIGIN_FORM;
 use crate::config::forward::is_file_of_hooks;
 use crate::config::setting::{Field, Setting, word};
 use crate::config::sites::is_prefix;
-use crate::config::{HostHeader, HostPattern, Site, SiteOrigin, url};
+use crate::config::{HostHeader, HostPattern, OriginHttp2, Site, SiteOrigin, url};
 use std::sync::Arc;
 
 type OfSite = Setting<Site>;
@@ -58,6 +58,19 @@ pub static SITE: &[Setting<Site>] = &[
     )
     .default_words("`client`")
     .about("The `Host` that the origin sees: the one the client asked for, or the authority of `origin`."),
+    OfSite::new(
+        "site.http2",
+        Field::Text {
+            form: "off, auto or prior-knowledge",
+            read: |s| s.http2.unwrap_or_default().as_str().to_owned(),
+            write: |s, text| {
+                s.http2 = word(&OriginHttp2::ALL, OriginHttp2::as_str, text);
+                s.http2.is_some()
+            },
+        },
+    )
+    .default_words("`upstream.http2`")
+    .about("Whether the origin is asked by HTTP/2: where it chooses that in the handshake of TLS (`auto`), or in clear text without asking (`prior-knowledge`, for a URL with http). Members of a group say it themselves ([http2.md](http2.md#origins))."),
     OfSite::new(
         "site.python",
         Field::Text {

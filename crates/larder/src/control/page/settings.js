@@ -59,11 +59,11 @@ export class Upstreams {
     const used = upstream.filter((row) => row.opened + row.reused + row.failed + row.open > 0);
     fill(byId("upstreams"), used.length ? table("Origins", [
       { title: "origin", kind: "w" }, { title: "requests", kind: "n named" }, { title: "on a kept connection", kind: "n named" }, { title: "open", kind: "n named" },
-      { title: "idle", kind: "n named" }, { title: "waiting", kind: "n named" }, { title: "failed to open", kind: "n named" }, { title: "spoke out of turn", kind: "n named" },
+      { title: "idle", kind: "n named" }, { title: "by HTTP/2", kind: "n named" }, { title: "waiting", kind: "n named" }, { title: "failed to open", kind: "n named" }, { title: "spoke out of turn", kind: "n named" },
     ], used.map((row) => {
       const requests = row.opened + row.reused;
       const failed = row.failed ? make("b", { class: "word failed" }, number(row.failed)) : number(row.failed);
-      return [make("b", {}, row.origin), number(requests), percent(row.reused, requests), number(row.open), number(row.idle), number(row.waiting), failed, number(row.desynchronised)];
+      return [make("b", {}, row.origin), number(requests), percent(row.reused, requests), number(row.open), number(row.idle), number(row.http2_requests), number(row.waiting), failed, number(row.desynchronised)];
     })) : nothing("No origin was asked yet."));
   }
 

@@ -4,8 +4,9 @@ use super::{
     Block, CONNECTION_WINDOW_BYTES, EndedBy, Event, Expects, Flood, STREAMS_MAX, State, StreamState, Trouble, urgency,
     wake,
 };
-use crate::h2::head;
 use bytes::Buf;
+use larder_wire::Side;
+use larder_wire::field_list;
 use larder_wire::h2::frame::{self, Frame, HEAD_BYTES, PAYLOAD_BYTES_MAX_AT_FIRST, Settings};
 use larder_wire::h2::{ErrorCode, H2Fault, PREFACE, Scope};
 
@@ -217,7 +218,8 @@ impl State {
         if !ends_stream {
             return Err(malformed("trailer fields that do not end their stream"));
         }
-        let trailers = head::trailers(&self.fields).map_err(|_| malformed("malformed trailer fields"))?;
+        let trailers =
+            field_list::trailers(&self.fields, Side::Client).map_err(|_| malformed("malformed trailer fields"))?;
         state.trailers = Some(trailers);
         state.end_body(stream)
     }

@@ -2,14 +2,13 @@
 
 use super::super::fault::UpstreamFault;
 use super::link::Sender;
-use crate::request_body::Piece;
+use crate::request_body::{Piece, Pieces};
 use bytes::{Buf, Bytes};
 use larder_wire::encode;
-use tokio::sync::mpsc;
 
 /// The part of a request that is still to be sent.
 pub(super) struct Upload {
-    pieces: mpsc::Receiver<Piece>,
+    pieces: Pieces,
     is_chunked: bool,
     /// Bytes that were taken from the client and are not sent yet.
     unsent: Unsent,
@@ -22,7 +21,7 @@ type Unsent = bytes::buf::Chain<bytes::buf::Chain<Bytes, Bytes>, Bytes>;
 
 impl Upload {
     /// A request of which nothing is sent yet.
-    pub fn new(head: Vec<u8>, pieces: mpsc::Receiver<Piece>, is_chunked: bool) -> Upload {
+    pub fn new(head: Vec<u8>, pieces: Pieces, is_chunked: bool) -> Upload {
         Upload { pieces, is_chunked, unsent: framed(head, Bytes::new(), b""), has_last: false, is_over: false }
     }
 

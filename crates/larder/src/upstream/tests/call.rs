@@ -72,7 +72,7 @@ async fn outcome(upstreams: &Upstreams, origin: &Origin, method: &str, body: Opt
         let (pieces, taken) = mpsc::channel(2);
         pieces.try_send(Piece::Data(Bytes::from_static(bytes))).unwrap();
         pieces.try_send(Piece::End(Fields::new())).unwrap();
-        OutgoingBody { pieces: taken, length: RequestBody::Known(bytes.len() as u64), is_gathered: false }
+        OutgoingBody { pieces: taken.into(), length: RequestBody::Known(bytes.len() as u64), is_gathered: false }
     });
     let retries = Cell::new(0);
     let on = |event| {
@@ -211,7 +211,7 @@ async fn the_rest_of_a_request_goes_out_while_the_response_comes() {
         let (to, mut fields, upstreams) = (url(&origin), Fields::new(), upstreams(|_| ()));
         fields.push("Content-Length", size.to_string());
         let (pieces, taken) = mpsc::channel(1);
-        let body = OutgoingBody { pieces: taken, length: RequestBody::Known(size as u64), is_gathered: false };
+        let body = OutgoingBody { pieces: taken.into(), length: RequestBody::Known(size as u64), is_gathered: false };
         let mut call = Call { method: &Method::Put, body: Some(body), ..call(&to, &fields) };
         let mut response = patiently(upstreams.call(&mut call)).await.unwrap();
         let sends = async {
@@ -263,7 +263,7 @@ async fn a_body_of_unknown_length_is_chunked() {
     let (pieces, taken) = mpsc::channel(2);
     pieces.try_send(Piece::Data(Bytes::from_static(b"hello"))).unwrap();
     pieces.try_send(Piece::End(Fields::new())).unwrap();
-    let body = OutgoingBody { pieces: taken, length: RequestBody::Unknown, is_gathered: false };
+    let body = OutgoingBody { pieces: taken.into(), length: RequestBody::Unknown, is_gathered: false };
     let mut call = Call { method: &Method::Post, body: Some(body), ..call(&to, &fields) };
     let mut response = patiently(upstreams.call(&mut call)).await.unwrap();
     assert_eq!(patiently(response.body.next()).await.unwrap().unwrap(), "chunked 5\r\nhello\r\n0\r\n\r\n");
@@ -276,7 +276,7 @@ async fn a_client_that_leaves_within_its_request_ends_the_call() {
     let (to, fields, upstreams) = (url(&origin), Fields::new(), upstreams(|_| ()));
     let (pieces, taken) = mpsc::channel(1);
     drop(pieces);
-    let body = OutgoingBody { pieces: taken, length: RequestBody::Known(5), is_gathered: false };
+    let body = OutgoingBody { pieces: taken.into(), length: RequestBody::Known(5), is_gathered: false };
     let mut call = Call { method: &Method::Put, body: Some(body), ..call(&to, &fields) };
     let fault = patiently(upstreams.call(&mut call)).await.err().unwrap();
     assert_eq!(fault.kind, UpstreamFaultKind::ClientGone);

@@ -86,7 +86,7 @@ async fn ask_with(upstreams: &Upstreams, method: &str, body: Option<&'static [u8
         let (pieces, taken) = mpsc::channel(2);
         pieces.try_send(Piece::Data(Bytes::from_static(bytes))).unwrap();
         pieces.try_send(Piece::End(Fields::new())).unwrap();
-        OutgoingBody { pieces: taken, length: RequestBody::Known(bytes.len() as u64), is_gathered: false }
+        OutgoingBody { pieces: taken.into(), length: RequestBody::Known(bytes.len() as u64), is_gathered: false }
     });
     let note = RefCell::new(None);
     let on = |event| {

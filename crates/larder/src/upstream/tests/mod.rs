@@ -4,6 +4,8 @@ mod call;
 mod connect;
 mod exchange;
 mod groups;
+mod h2;
+mod h2_play;
 mod limits;
 mod play;
 mod streaming;

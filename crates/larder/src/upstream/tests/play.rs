@@ -1,5 +1,6 @@
 //! Scripted origins and the few words the tests speak with them.
 
+use crate::config::OriginHttp2;
 use crate::reach::Reach;
 use crate::upstream::h1::Connection;
 use crate::upstream::idle::ConnectionChoice;
@@ -208,6 +209,8 @@ pub fn call<'a>(to: &'a Url, fields: &'a Fields) -> Call<'a> {
         priority: Priority::default(),
         begins: tokio::time::Instant::now(),
         silent_for: None,
+        http2: OriginHttp2::Off,
+        expected_bytes: None,
         on: &|_| (),
     }
 }

@@ -1,8 +1,10 @@
 //! Origins over TLS: whom we believe, what we offer, and how an end is told from a cut.
 
+use super::h2_play::{H2Peer, get_h2, locally};
 use super::play::*;
 use crate::upstream::{CertificateTrouble, Origin, TlsTrouble, UpstreamFaultKind, Upstreams};
 use larder_wire::Scheme;
+use larder_wire::h2::frame;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::net::SocketAddr;
@@ -157,6 +159,57 @@ async fn an_origin_that_speaks_no_tls_fails_the_handshake() {
     .await;
     let fault = lease(&authority().upstreams(), &secure("localhost", address)).await.err().unwrap();
     assert_eq!(fault.kind, UpstreamFaultKind::Tls(TlsTrouble::Handshake), "{fault}");
+}
+
+/// An origin that speaks the protocol which the handshake chose, by these; answers with its name.
+async fn origin_of_protocols((certificate, key): Identity, protocols: &[&[u8]]) -> SocketAddr {
+    let mut config =
+        rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(vec![certificate], key).unwrap();
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(stream) = acceptor.accept(stream).await else { continue };
+            tokio::spawn(async move {
+                if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
+                    let mut peer = Peer { stream, number: 0 };
+                    return peer.answer_all("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nold").await;
+                }
+                let mut peer = H2Peer::on(stream, 0, Vec::new());
+                peer.say(|out| frame::write_settings(out, &frame::Settings::default())).await;
+                while let Some((stream, _)) = peer.request().await {
+                    peer.answer(stream, b"new").await;
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn the_handshake_chooses_the_protocol() {
+    let authority = authority();
+    for (protocols, body, by_http2) in
+        [(&[&b"h2"[..], b"http/1.1"][..], b"new", 3), (&[b"http/1.1"], b"old", 0), (&[], b"old", 0)]
+    {
+        let address = origin_of_protocols(authority.issue("localhost", |_| ()), protocols).await;
+        let (upstreams, origin) = (authority.upstreams(), secure("localhost", address));
+        locally(async {
+            for _ in 0..3 {
+                assert_eq!(get_h2(&upstreams, &origin, "/").await.unwrap().1, body);
+            }
+        })
+        .await;
+        let total = upstreams.stats().total();
+        assert_eq!((total.opened, total.reused, total.http2_requests), (1, 2, by_http2), "{protocols:?}");
+    }
+    // One that can't prove itself is refused as ever.
+    let impostor = authority_named("another authority");
+    let address = origin_of_protocols(impostor.issue("localhost", |_| ()), &[b"h2"]).await;
+    let fault = locally(get_h2(&authority.upstreams(), &secure("localhost", address), "/")).await.unwrap_err();
+    assert_eq!(fault.as_str(), "certificate-unknown-issuer");
 }
 
 #[tokio::test]

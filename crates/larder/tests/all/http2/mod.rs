@@ -4,6 +4,7 @@ mod bodies;
 pub mod client;
 mod floods;
 mod messages;
+mod origins;
 mod programs;
 mod tunnels;
 
