@@ -409,7 +409,6 @@ fn call_to<'c>(call: &Call<'c>, member: &'c OriginMember, fields: &'c Fields, on
         begins: Instant::now(),
         silent_for: call.silent_for,
         http2: http2.unwrap_or(call.http2),
-        expected_bytes: call.expected_bytes,
         on,
     }
 }
