@@ -180,7 +180,7 @@ pub async fn upgrade<S: ClientStream>(
             if let Some(cookie) = notes.member_cookie() {
                 response.head.fields.push("Set-Cookie", &*cookie);
             }
-            stay(stream, request, ask, response, record).await
+            stay(stream, request, ask, *response, record).await
         }
     }
 }

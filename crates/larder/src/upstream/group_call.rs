@@ -320,7 +320,7 @@ impl<'c> Course<'c> {
                         true => request.failed("its answers are errors"),
                         false => request.succeeded(),
                     }
-                    return Ok(Upgraded::Declined(self.answer(response, request)));
+                    return Ok(Upgraded::Declined(Box::new(self.answer(*response, request))));
                 }
                 Err(fault) => {
                     blame(&mut request, &fault);
