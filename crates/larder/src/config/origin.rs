@@ -226,6 +226,17 @@ impl OriginHttp2 {
         }
     }
 
+    /// The word for the choice of one origin; `default` where it has none of its own.
+    pub(super) fn choice(chosen: Option<OriginHttp2>) -> &'static str {
+        chosen.map_or("default", OriginHttp2::as_str)
+    }
+
+    /// Reads the choice of one origin; false where the word is none.
+    pub(super) fn choose(chosen: &mut Option<OriginHttp2>, text: &str) -> bool {
+        *chosen = OriginHttp2::ALL.into_iter().find(|http2| http2.as_str() == text);
+        chosen.is_some() || text == "default"
+    }
+
     /// The reason why this is nothing for an origin of this scheme, and the remedy; `None` where it is.
     pub(super) fn unfit(self, scheme: Scheme) -> Option<(&'static str, &'static str)> {
         match (self, scheme) {

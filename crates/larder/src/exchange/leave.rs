@@ -183,7 +183,7 @@ pub async fn upgrade<S: ClientStream>(
             if let Some(cookie) = notes.member_cookie() {
                 response.head.fields.push("Set-Cookie", &*cookie);
             }
-            stay(stream, request, ask, response, record).await
+            stay(stream, request, ask, *response, record).await
         }
     }
 }
@@ -243,7 +243,6 @@ async fn ask_upgrade(
         silent_for: None,
         // An upgrade is of HTTP/1.1.
         http2: OriginHttp2::Off,
-        expected_bytes: None,
         on: &|event| match event {
             CallEvent::Connected { at, peer, reuse, .. } => notes.connected(at.into_std(), peer, reuse),
             CallEvent::Unexpected(status) => notes.answered(clock::instant(), status),

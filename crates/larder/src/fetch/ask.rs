@@ -79,7 +79,6 @@ impl Fetch {
             begins: this.begin_attempt().into(),
             silent_for: this.silent_for,
             http2: this.ask.http2(&this.env.config()),
-            expected_bytes: None,
             on: &|event| this.note(event),
         };
         let called = this.env.upstreams.call(&mut call).await;

@@ -165,7 +165,6 @@ impl Fetch {
             begins: self.begin_attempt().into(),
             silent_for: None,
             http2: OriginHttp2::Off,
-            expected_bytes: None,
             on: &on,
         };
         let called = timeout(HEAD_WITHIN, self.env.upstreams.call(&mut call)).await;

@@ -140,7 +140,6 @@ impl Fetch {
             begins: clock::instant().into(),
             silent_for: None,
             http2: OriginHttp2::Off,
-            expected_bytes: None,
             on: &|_| {},
         };
         let answer = tokio::time::timeout(PROBE_WITHIN, self.env.upstreams.call(&mut call)).await;

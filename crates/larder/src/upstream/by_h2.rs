@@ -42,7 +42,7 @@ impl Upstreams {
             Scheme::Http => call.http2 == OriginHttp2::PriorKnowledge,
             Scheme::Ftp => false,
         };
-        is_permitted && !call.to.host.is_local() && !goes_by_h1(call) && parents::of(call.to, call.reach).is_none()
+        is_permitted && !call.to.host.is_local() && parents::of(call.to, call.reach).is_none()
     }
 
     /// Sends a request by HTTP/2, or by HTTP/1.1 where its origin speaks that. It is sent again where the origin did not process it, and
@@ -191,11 +191,3 @@ impl Upstreams {
         }
     }
 }
-
-/// Whether HTTP/1.1 is better for a request.
-fn goes_by_h1(call: &Call<'_>) -> bool {
-    call.expected_bytes.is_some_and(|bytes| bytes >= LARGE_BYTES)
-}
-
-/// Answers of so many bytes go by HTTP/1.1.
-const LARGE_BYTES: u64 = u64::MAX;

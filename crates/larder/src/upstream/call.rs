@@ -36,8 +36,6 @@ pub struct Call<'a> {
     pub silent_for: Option<Duration>,
     /// Whether the origin may be asked by HTTP/2.
     pub http2: OriginHttp2,
-    /// The length of the answer, as far as an earlier one tells.
-    pub expected_bytes: Option<u64>,
     /// Called with each event on the way to the response.
     pub on: &'a dyn Fn(CallEvent),
 }

@@ -37,7 +37,7 @@ pub enum Upgraded {
     /// The origin leaves HTTP.
     Switched(Box<Switched>),
     /// The origin answers by HTTP.
-    Declined(OriginResponse),
+    Declined(Box<OriginResponse>),
 }
 
 impl Upgraded {
@@ -201,7 +201,9 @@ impl Upstreams {
     pub(super) async fn upgrade_one(&self, call: &mut Call<'_>, offer: &str) -> Result<Upgraded, UpstreamFault> {
         let connection = self.connect_for(call, ConnectionChoice::NewOnly).await?;
         let (head, connection, protocols) = h1::ask_upgrade(connection, call, offer).await?;
-        let Some(protocols) = protocols else { return Ok(Upgraded::Declined(response(head, connection, call))) };
+        let Some(protocols) = protocols else {
+            return Ok(Upgraded::Declined(Box::new(response(head, connection, call))));
+        };
         let (stream, read, permit) = connection.into_tunnel();
         Ok(Upgraded::Switched(Box::new(Switched { head, protocols, stream, read, permit })))
     }

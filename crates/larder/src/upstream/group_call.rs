@@ -320,7 +320,7 @@ impl<'c> Course<'c> {
                         true => request.failed("its answers are errors"),
                         false => request.succeeded(),
                     }
-                    return Ok(Upgraded::Declined(self.answer(response, request)));
+                    return Ok(Upgraded::Declined(Box::new(self.answer(*response, request))));
                 }
                 Err(fault) => {
                     blame(&mut request, &fault);
@@ -409,7 +409,6 @@ fn call_to<'c>(call: &Call<'c>, member: &'c OriginMember, fields: &'c Fields, on
         begins: Instant::now(),
         silent_for: call.silent_for,
         http2: http2.unwrap_or(call.http2),
-        expected_bytes: call.expected_bytes,
         on,
     }
 }

@@ -89,7 +89,6 @@ async fn ask(upstreams: &Upstreams, member: &OriginMember, check: &OriginCheck) 
         begins: Instant::now(),
         silent_for: None,
         http2: member.http2.unwrap_or_default(),
-        expected_bytes: None,
         on: &|_| {},
     };
     let mut response = upstreams.call_one(&mut call).await?;

@@ -253,6 +253,16 @@ mod tests {
                 "a member with https",
             ),
             (
+                "[[origin]]\nname = \"a\"\nmembers = [{ url = \"http://a\", http2 = \"auto\" }]\n".to_owned(),
+                "chosen in the handshake of TLS",
+            ),
+            (
+                "[[origin]]\nname = \"a\"\nmembers = [{ url = \"https://a\", http2 = \"prior-knowledge\" }]\n"
+                    .to_owned(),
+                "for an origin in clear text",
+            ),
+            (format!("{SITE}http2 = \"auto\"\n[[origin]]\nname = \"app\"\n{member}\n"), "for an origin that is a URL"),
+            (
                 "[[origin]]\nname = \"a\"\nmembers = [{ url = \"http+unix:/run/a.sock\", host = \"origin\" }]\n"
                     .to_owned(),
                 "a member that has a name",

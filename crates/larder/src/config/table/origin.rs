@@ -124,12 +124,9 @@ pub static ORIGIN_MEMBER: &[Setting<OriginMember>] = &[
     OfMember::new(
         "origin.member.http2",
         Field::Text {
-            form: "off, auto or prior-knowledge",
-            read: |m| m.http2.unwrap_or_default().as_str().to_owned(),
-            write: |m, text| {
-                m.http2 = word(&OriginHttp2::ALL, OriginHttp2::as_str, text);
-                m.http2.is_some()
-            },
+            form: "off, auto, prior-knowledge or default",
+            read: |m| OriginHttp2::choice(m.http2).to_owned(),
+            write: |m, text| OriginHttp2::choose(&mut m.http2, text),
         },
     )
     .default_words("`upstream.http2`")

@@ -61,12 +61,9 @@ pub static SITE: &[Setting<Site>] = &[
     OfSite::new(
         "site.http2",
         Field::Text {
-            form: "off, auto or prior-knowledge",
-            read: |s| s.http2.unwrap_or_default().as_str().to_owned(),
-            write: |s, text| {
-                s.http2 = word(&OriginHttp2::ALL, OriginHttp2::as_str, text);
-                s.http2.is_some()
-            },
+            form: "off, auto, prior-knowledge or default",
+            read: |s| OriginHttp2::choice(s.http2).to_owned(),
+            write: |s, text| OriginHttp2::choose(&mut s.http2, text),
         },
     )
     .default_words("`upstream.http2`")

@@ -122,18 +122,18 @@ async fn requests_that_were_not_processed_are_sent_again_with_their_bodies() {
     // The first connection leaves without the request, or refuses it; the second one answers with the body.
     for refusal in [ErrorCode::NoError, ErrorCode::RefusedStream] {
         let (origin, accepted) = h2_origin(Settings::default(), move |mut peer| async move {
-            let mut refused = false;
+            let mut refused = 0;
             let mut body = Vec::new();
             while let Some(seen) = peer.next().await {
                 match seen {
-                    Seen::Data(stream, bytes, ends) if peer.number > 0 || refused => {
+                    Seen::Data(stream, bytes, ends) if stream != refused && (peer.number > 0 || refused > 0) => {
                         body.extend(bytes);
                         if ends {
                             peer.answer(stream, &body).await;
                         }
                     }
-                    Seen::Head(stream, ..) if peer.number == 0 && !refused => {
-                        refused = true;
+                    Seen::Head(stream, ..) if peer.number == 0 && refused == 0 => {
+                        refused = stream;
                         match refusal {
                             ErrorCode::NoError => peer.say(|out| frame::write_go_away(out, 0, refusal, "")).await,
                             _ => peer.say(|out| frame::write_reset(out, stream, refusal)).await,

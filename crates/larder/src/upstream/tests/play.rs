@@ -210,7 +210,6 @@ pub fn call<'a>(to: &'a Url, fields: &'a Fields) -> Call<'a> {
         begins: tokio::time::Instant::now(),
         silent_for: None,
         http2: OriginHttp2::Off,
-        expected_bytes: None,
         on: &|_| (),
     }
 }

@@ -320,7 +320,8 @@ fn a_connection_that_ends_says_what_may_be_sent_again() {
 
 #[test]
 fn faults_of_the_origin_end_the_connection() {
-    let hostile: [(fn(&mut Vec<u8>), ErrorCode); 12] = [
+    type Case = (fn(&mut Vec<u8>), ErrorCode);
+    let hostile: [Case; 12] = [
         (|out| out.extend([0, 0, 4, 5, 4, 0, 0, 0, 1, 0, 0, 0, 2]), ErrorCode::Protocol),
         (
             |out| frame::write_settings(out, &Settings { takes_pushes: Some(true), ..Settings::default() }),
