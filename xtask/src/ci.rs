@@ -126,9 +126,6 @@ fn licences(root: &Path) -> Tally {
 /// Test programs that run at once. Most of the time of the long ones is waiting: for ends, for limits, for other caches.
 const LANES: usize = 2;
 
-/// Tests of Larder as a whole that run at once: they use a quarter of two cores, and wait for ends and limits in the rest of the time.
-const WAITING_TESTS: &str = "4";
-
 /// Runs all test programs of the workspace, and counts their tests. Each one's output is printed when it has ended.
 fn tests(root: &Path) -> Tally {
     let mut programs = match test_program::built(root, &[]) {
@@ -156,11 +153,7 @@ fn tests(root: &Path) -> Tally {
 
 fn run_program(program: &TestProgram) -> Tally {
     let began = Instant::now();
-    let mut command = program.command();
-    if program.name == "all" && program.folder.ends_with("larder") {
-        command.env("RUST_TEST_THREADS", WAITING_TESTS);
-    }
-    let output = command.stderr(Stdio::inherit()).output();
+    let output = program.command().stderr(Stdio::inherit()).output();
     let (said, is_good) = match &output {
         Ok(output) => (String::from_utf8_lossy(&output.stdout), output.status.success()),
         Err(error) => (format!("it cannot be started: {error}").into(), false),
