@@ -49,6 +49,7 @@ pub mod live;
 pub mod lockfile;
 pub mod log;
 pub mod manager;
+pub mod meter;
 pub mod mount;
 pub mod neighbours;
 pub mod outbox;
@@ -90,6 +91,7 @@ mod transparent;
 pub mod tunnel;
 pub mod upstream;
 pub mod visitors;
+pub mod wakers;
 pub mod wire;
 pub mod worker;
 
