@@ -422,8 +422,9 @@ pub(super) fn said_version(program: &str, flag: &str) -> Result<String, Trouble>
     let output = output.map_err(|error| format!("cannot start {program}: {error}"))?;
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     let words = text.lines().next().unwrap_or(program).trim_start_matches("nginx version: ");
-    let end = words.find(|c: char| c.is_ascii_digit()).and_then(|at| Some(at + words[at..].find([' ', ')'])?));
-    Ok(words[..end.unwrap_or(words.len())].replace('(', ""))
+    let digit = words.find(|c: char| c.is_ascii_digit()).unwrap_or(words.len());
+    let end = words[digit..].find([' ', ')']).map_or(words.len(), |length| digit + length);
+    Ok(words[..end].replace('(', ""))
 }
 
 #[cfg(test)]

@@ -12,21 +12,23 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
-/// The servers, Larder first.
+/// The servers, Larder first, as it is by default and as the others are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Server {
     Larder,
+    LarderWithoutLog,
     Nginx,
     Haproxy,
     H2o,
 }
 
 impl Server {
-    const ALL: [Server; 4] = [Server::Larder, Server::Nginx, Server::Haproxy, Server::H2o];
+    const ALL: [Server; 5] = [Server::Larder, Server::LarderWithoutLog, Server::Nginx, Server::Haproxy, Server::H2o];
 
     fn as_str(self) -> &'static str {
         match self {
             Server::Larder => "larder",
+            Server::LarderWithoutLog => "larder, no log",
             Server::Nginx => "nginx",
             Server::Haproxy => "haproxy",
             Server::H2o => "h2o",
@@ -111,8 +113,10 @@ pub fn play(root: &Path, rounds: usize, seconds: u64) -> Result<String, Trouble>
 }
 
 fn start(server: Server, root: &Path, lab: &mut Lab, origin: &Origin) -> Result<Running, Trouble> {
-    if server == Server::Larder {
-        let larder = Contestant::start_larder("larder", &field::USUAL, root, lab, origin.port)?;
+    if matches!(server, Server::Larder | Server::LarderWithoutLog) {
+        let log = server == Server::Larder;
+        let name = if log { "larder" } else { "larder-no-log" };
+        let larder = Contestant::start_larder(name, &field::Extras { log, ..field::USUAL }, root, lab, origin.port)?;
         return Ok(Running { server, doors: larder.doors, id: larder.id, version: larder.version });
     }
     let doors = Doors::free()?;
@@ -127,9 +131,7 @@ fn start(server: Server, root: &Path, lab: &mut Lab, origin: &Origin) -> Result<
         ("open", descriptors.saturating_sub(5_000).clamp(1_000, 200_000).to_string()),
     ];
     let (program, flag, template) = match server {
-        Server::Nginx => {
-            ("nginx", "-v", over_http2(include_str!("../../peers/bench-nginx.conf"), " backlog", " http2 backlog"))
-        }
+        Server::Nginx => ("nginx", "-v", nginx()),
         Server::Haproxy => ("haproxy", "-v", haproxy()),
         _ => ("h2o", "--version", include_str!("../../peers/http2-h2o.conf").to_owned()),
     };
@@ -151,6 +153,16 @@ fn over_http2(template: &str, from: &str, to: &str) -> String {
         .split_inclusive('\n')
         .map(|line| if is_door(line) { line.replace(from, to) } else { line.to_owned() })
         .collect()
+}
+
+/// With `tcp_nopush` replies of lone streams come 40 ms late; what may not be cached would wait for the lock of its key.
+fn nginx() -> String {
+    over_http2(include_str!("../../peers/bench-nginx.conf"), " backlog", " http2 backlog")
+        .replace("tcp_nopush on;", "tcp_nopush off;")
+        .replace(
+            "    location / {",
+            "    location /nc/ { proxy_cache off; proxy_pass http://origin; }\n    location / {",
+        )
 }
 
 fn haproxy() -> String {
@@ -207,7 +219,7 @@ fn page(rounds: usize, seconds: u64, running: &[Running], samples: &Samples) -> 
         "# HTTP/2 with clients\n\n`cargo xtask bench http2`: each server alone on core 0 with one worker, h2load with one thread and the origin \
          on core 1; a warm-up and {rounds} alternated rounds of {seconds} s, medians; {}. Figures are CPU time of the server's \
          processes per request, user and kernel; ratios are Larder's to the other's, round by round. `8 × 32`: so many \
-         connections with so many streams under way on each. Larder writes its access log, the others write none. H2O has no cache: its hits are files \
+         connections with so many streams under way on each. Larder writes its access log, the others and the second Larder write none; goals are about the first. nginx has no cache and so no lock for what may not be cached. H2O has no cache: its hits are files \
          that it reads itself, and it passes on what may not be cached.\n\n",
         machine(),
     );

@@ -73,7 +73,7 @@ fn entries(ledgers: &[Ledger]) -> String {
         true => String::new(),
         false => format!(
             "\n## Notes on the entries\n\nThe configurations are written by the authors of the referee, who are Larder's, by each product's manual; each setting \
-             has its reason here and in `crates/cacheoff/entries/`, for the makers to dispute.\n\n{}",
+             has its reason here and in `crates/cacheoff/entries/`, for the makers to dispute; a maker's comments stand here too, where it has given some.\n\n{}",
             lists.concat()
         ),
     }

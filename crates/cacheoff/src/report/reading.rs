@@ -58,7 +58,7 @@ fn load() -> [Line; 3] {
             "Rates",
             "Figures are those of the phase in the heading; warm-up phases are played and not counted. \"≥\" marks a rate that the \
              referee bounded, because its busiest thread, or all of its threads on their cores, used more than 90 % of a core: the cache \
-             can do at least so much, and ranks nowhere; the times of such a play are those of cache and referee together. A calibration \
+             can do at least so much (of several rounds, the lower end of the interval is the one to quote), and ranks nowhere; the times of such a play are those of cache and referee together. A calibration \
              is full on purpose and has no such mark. \"Requests due\" has no figure where robots ask as fast as they are answered."
                 .to_owned(),
         ),

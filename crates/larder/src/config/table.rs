@@ -484,7 +484,7 @@ pub static SETTINGS: &[Setting<Config>] = &[
     Whole::new("upstream.idle_per_origin_max", Field::Count(|c| &mut c.upstream.idle_per_origin_max))
         .between(0, 1_000_000)
         .at_restart()
-    .about("Unused connections kept open to one origin."),
+    .about("Unused connections kept open to one origin; further ones stay for a second, because requests that are under way at once need as many again."),
     Whole::new("upstream.idle_max", Field::Count(|c| &mut c.upstream.idle_max))
         .between(0, 1_000_000)
         .at_restart()

@@ -48,6 +48,10 @@ pub(super) enum ConnectionChoice {
     NewOnly,
 }
 
+/// So long a connection stays that is one too many: where many requests are under way at once, the next one needs it, and opening
+/// another costs as much as the request.
+const SURPLUS_KEPT: Duration = Duration::from_secs(1);
+
 /// The idle connections to one origin.
 pub(super) struct IdleConnections {
     /// The one used last is at the end and is used first: the others may grow old and go.
@@ -126,6 +130,19 @@ impl IdleConnections {
         self.total.set(self.total.get() - closed);
     }
 
+    /// Closes the oldest of those beyond `max`, as far as they are idle for a second already.
+    pub fn close_surplus(&self, max: usize) {
+        let surplus = self.len().saturating_sub(max);
+        if surplus == 0 {
+            return;
+        }
+        let now = Instant::now();
+        let mut all = self.parked.borrow_mut();
+        let closed = all[..surplus].partition_point(|parked| now.duration_since(parked.since) >= SURPLUS_KEPT);
+        drop(all.drain(..closed));
+        self.total.set(self.total.get() - closed);
+    }
+
     /// Closes the oldest one; false where there is none.
     pub fn close_oldest(&self) -> bool {
         let mut all = self.parked.borrow_mut();
@@ -137,9 +154,10 @@ impl IdleConnections {
         true
     }
 
-    /// Closes those whose time is over and those of which it is known that the origin has closed them. The kernel is not asked:
+    /// Closes those beyond `max`, those whose time is over and those of which it is known that the origin has closed them. The kernel is not asked:
     /// there may be thousands, and each is looked at again before it serves.
-    pub fn sweep(&self) {
+    pub fn sweep(&self, max: usize) {
+        self.close_surplus(max);
         let now = Instant::now();
         let mut all = self.parked.borrow_mut();
         let before = all.len();

@@ -115,9 +115,8 @@ impl Pool {
         if self.limits.idle_per_origin_max == 0 || self.limits.idle_max == 0 {
             return;
         }
-        if state.idle.len() >= self.limits.idle_per_origin_max {
-            state.idle.close_oldest();
-        } else if self.idle_total.get() >= self.limits.idle_max {
+        state.idle.close_surplus(self.limits.idle_per_origin_max - 1);
+        if self.idle_total.get() >= self.limits.idle_max {
             self.close_longest_idle();
         }
         state.idle.park(connection);
@@ -126,7 +125,7 @@ impl Pool {
     /// Closes idle connections whose time is over or which their origin has closed.
     pub fn sweep(&self) {
         self.sweep_at.set(Instant::now() + SWEEP_EVERY);
-        self.origins.borrow().values().for_each(|state| state.idle.sweep());
+        self.origins.borrow().values().for_each(|state| state.idle.sweep(self.limits.idle_per_origin_max));
     }
 
     /// Closes the oldest of all idle connections: several at once, because looking for them takes longer the more there are.

@@ -140,33 +140,52 @@ async fn a_failed_attempt_gives_its_place_back() {
     assert_eq!((stats.origins[0].open, stats.origins[0].counts.failed), (0, 3));
 }
 
+/// Four requests at once leave four connections idle.
+async fn leave_four(upstreams: &Upstreams, origin: &Origin) {
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        let mut connection = lease(upstreams, origin).await.unwrap();
+        ask(&mut connection, GET).await.unwrap();
+        held.push(connection);
+    }
+    held.into_iter().for_each(|connection| connection.release());
+}
+
+fn idle_and_open(upstreams: &Upstreams, origin: &Origin) -> Option<(usize, usize)> {
+    upstreams.stats().origins.iter().find(|of| of.origin == *origin).map(|of| (of.idle, of.open))
+}
+
 #[tokio::test]
 async fn idle_connections_are_bounded_and_grow_old() {
-    let a = at(answers(EMPTY).await);
-    let b = at(answers(EMPTY).await);
+    let [a, b] = [at(answers(EMPTY).await), at(answers(EMPTY).await)];
     let upstreams = upstreams(|settings| {
-        settings.idle_per_origin_max = 2;
-        settings.idle_max = 3;
+        settings.idle_max = 6;
         settings.keep_alive = Duration::from_secs(1);
     });
-    let fill = async |origin| {
-        let mut held = Vec::new();
-        for _ in 0..4 {
-            let mut connection = lease(&upstreams, origin).await.unwrap();
-            ask(&mut connection, GET).await.unwrap();
-            held.push(connection);
-        }
-        held.into_iter().for_each(|connection| connection.release());
-    };
-    let idle =
-        |origin: &Origin| upstreams.stats().origins.iter().find(|of| of.origin == *origin).map(|of| (of.idle, of.open));
-    fill(&a).await;
-    assert_eq!(idle(&a), Some((2, 2)));
-    fill(&b).await;
-    assert_eq!((idle(&a), idle(&b)), (Some((1, 1)), Some((2, 2))), "the oldest of all made room");
+    leave_four(&upstreams, &a).await;
+    leave_four(&upstreams, &b).await;
+    let idle = |origin| idle_and_open(&upstreams, origin);
+    assert_eq!((idle(&a), idle(&b)), (Some((2, 2)), Some((4, 4))), "the oldest of all made room");
     tokio::time::sleep(Duration::from_millis(1100)).await;
     upstreams.sweep();
     assert_eq!((idle(&a), idle(&b)), (Some((0, 0)), Some((0, 0))));
+}
+
+/// Requests that are under way at once, more than connections are kept, need theirs again at once.
+#[tokio::test]
+async fn surplus_connections_stay_for_a_second() {
+    let origin = at(answers(EMPTY).await);
+    let upstreams = upstreams(|settings| settings.idle_per_origin_max = 2);
+    let made = || upstreams.stats().origins[0].counts.opened;
+    leave_four(&upstreams, &origin).await;
+    leave_four(&upstreams, &origin).await;
+    upstreams.sweep();
+    assert_eq!((idle_and_open(&upstreams, &origin), made()), (Some((4, 4)), 4));
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    exchange(&upstreams, &origin, GET).await.unwrap();
+    assert_eq!(idle_and_open(&upstreams, &origin), Some((2, 2)), "the others were used again too late");
+    upstreams.sweep();
+    assert_eq!((idle_and_open(&upstreams, &origin), made()), (Some((2, 2)), 4));
 }
 
 #[tokio::test]
