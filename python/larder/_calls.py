@@ -370,7 +370,7 @@ class Frames:
                     break
                 replies.append(self._reply(id, data[at + 12 : at + 12 + length]))
                 at += 12 + length
-                if monotonic() - begun > _BATCH_SECONDS and send is not None:
+                if at < end and monotonic() - begun > _BATCH_SECONDS and send is not None:
                     send(b"".join(replies))
                     replies.clear()
                     begun = monotonic()

@@ -530,15 +530,15 @@ class Hostile(WorkerCase):
 class Heads(unittest.TestCase):
     def test_a_head_that_repeats_is_the_same_and_what_is_wrong_stays_wrong(self) -> None:
         for _ in range(3):
-            self.assertEqual(_http.response_head("200 OK", [("X", "1")]), ("HTTP/1.1 200 OK\r\nX: 1", -1))
-            self.assertEqual(_http.response_head("200 OK", [["X", "1"]]), ("HTTP/1.1 200 OK\r\nX: 1", -1))  # type: ignore[list-item]
-            self.assertEqual(_http.response_head("404 No", [("X", "1")]), ("HTTP/1.1 404 No\r\nX: 1", -1))
+            self.assertEqual(_http.response_head("200 OK", [("X", "1")])[:2], ("HTTP/1.1 200 OK\r\nX: 1", -1))
+            self.assertEqual(_http.response_head("200 OK", [["X", "1"]])[:2], ("HTTP/1.1 200 OK\r\nX: 1", -1))  # type: ignore[list-item]
+            self.assertEqual(_http.response_head("404 No", [("X", "1")])[:2], ("HTTP/1.1 404 No\r\nX: 1", -1))
             for wrong in ([("X", 1)], [("X", "1\r\nY: 2")], [("Connection", "close")], [("X", "1"), ("X", b"1")]):
                 with self.subTest(wrong), self.assertRaises(_http.InvalidResponse):
                     _http.response_head("200 OK", wrong)  # type: ignore[arg-type]
         for number in range(6000):
             self.assertEqual(_http.response_head("200 OK", [("Content-Length", str(number))])[1], number)
-        self.assertEqual(_http.response_head("200 OK", [("X", "1")]), ("HTTP/1.1 200 OK\r\nX: 1", -1))
+        self.assertEqual(_http.response_head("200 OK", [("X", "1")])[:2], ("HTTP/1.1 200 OK\r\nX: 1", -1))
 
 
 class TakenBack(unittest.TestCase):
