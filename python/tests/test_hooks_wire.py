@@ -2,6 +2,7 @@
 
 import marshal
 import os
+import select
 import struct
 import time
 import unittest
@@ -50,9 +51,11 @@ PLAIN_REPLY = Reply(1, 3, {"hook": 0, "line": 6, "read": ["field:x-plan"], "key"
 
 
 class Wire(HooksCase):
+    policy = POLICY
+
     def setUp(self) -> None:
         super().setUp()
-        self.path = self.write(POLICY)
+        self.path = self.write(self.policy)
         self.worker = self.start()
         self.loaded = self.worker.message()["ready"]
 
@@ -336,6 +339,14 @@ class Wire(HooksCase):
     def test_sigterm_while_nothing_happens(self) -> None:
         with self.worker.connect():
             self.assertEqual(self.worker.stop(), 0)
+
+
+@unittest.skipUnless(hasattr(select, "epoll"), "without epoll this is what all tests do")
+class WireWithoutEpoll(Wire):
+    """The same in a process that has no epoll."""
+
+    # At the end, so that the hooks stand in the same lines.
+    policy = POLICY + "\nimport select\ndel select.epoll\n"
 
 
 def split_calls(data: bytes) -> List[int]:
