@@ -75,7 +75,8 @@ mod tests {
 
     #[test]
     fn a_reply_is_known_by_its_bytes_its_hooks_and_their_version() {
-        let (hooks, others, mut known) = (Arc::new(Hooks::default()), Arc::new(Hooks::default()), KnownReplies::default());
+        let (hooks, others, mut known) =
+            (Arc::new(Hooks::default()), Arc::new(Hooks::default()), KnownReplies::default());
         let find = |known: &KnownReplies<RequestEffects>, hooks: &Arc<Hooks>, called: &[u16], json: &[u8]| {
             known.find((hooks, called), json).map(|decided| decided.effects.key[0].clone())
         };

@@ -177,6 +177,11 @@ pub fn read_path(path: &str) -> Option<String> {
     }
 }
 
+/// A path as an origin may read it, where it is another one than the path as it was received: filters need not look at one path twice.
+pub fn other_path<'a>(received: &str, read: Option<&'a str>) -> Option<&'a str> {
+    read.filter(|read| *read != received)
+}
+
 impl HookLines {
     /// A remembered decision.
     pub fn remembered<E: Effects>(&self, hooks: &Arc<Hooks>, facts: &CallFacts<'_>) -> Option<Decided<E>> {
@@ -288,7 +293,7 @@ impl HookLines {
                 stage: E::STAGE,
                 method,
                 host: &url.host,
-                paths: [Some(path), read.as_deref()],
+                paths: [Some(path), other_path(path, read.as_deref())],
                 fields: &request.fields,
                 status: Some(answer.0),
             });
