@@ -19,7 +19,6 @@ pub mod clock;
 pub mod config;
 pub mod control;
 pub mod credential_secret;
-mod deadlines;
 pub mod deferred;
 pub mod demo;
 pub mod diagnostics;

@@ -8,7 +8,6 @@ use super::fault::{Retry, UpstreamFault, UpstreamFaultKind};
 use super::group::GroupState;
 use super::h1;
 use super::idle::ConnectionChoice;
-use super::wait_limit::WaitLimit;
 use super::{HeldPermit, Origin, Upstreams};
 use crate::config::OriginHttp2;
 use crate::config::url::group_name;
@@ -175,7 +174,7 @@ impl Upstreams {
             // Boxed, as all that is large and rare here.
             None if connection.parent().is_some() => Box::pin(self.ask_parent(connection, call)).await?,
             None => h1::ask(connection, call).await?,
-            Some(turn) => match Box::pin(ask_in_turn(&self.shared.exact_limit, connection, call, turn)).await? {
+            Some(turn) => match Box::pin(ask_in_turn(connection, call, turn)).await? {
                 Some(answered) => answered,
                 None => return Box::pin(self.attempt(call, ConnectionChoice::IdleAllowed)).await,
             },
@@ -227,13 +226,12 @@ impl Upstreams {
 /// Sends a request to a process that has others before it. `None` where its turn did not come soon: then it was taken back, so that
 /// it does not wait behind a slow one for longer. A process that ends takes it along before its turn, so it may be sent again.
 async fn ask_in_turn(
-    exact_limit: &WaitLimit,
     connection: h1::Connection,
     call: &mut Call<'_>,
     turn: Turn,
 ) -> Result<Option<(ResponseHead, h1::Connection)>, UpstreamFault> {
     let mut asked = pin!(h1::ask(connection, call));
-    let answered = match exact_limit.limit(TURN_WITHIN, &mut asked).await {
+    let answered = match timeout(TURN_WITHIN, &mut asked).await {
         Ok(answered) => answered,
         Err(_) if turn.has_come() => asked.await,
         Err(_) => return Ok(None),

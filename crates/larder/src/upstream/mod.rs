@@ -79,7 +79,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
-use wait_limit::{LimitClock, WaitLimit};
+use wait_limit::LimitClock;
 
 /// Times, limits and trust for all origins of a worker.
 #[derive(Clone)]
@@ -311,8 +311,6 @@ pub struct Upstreams {
 struct Shared {
     settings: Settings,
     clock: LimitClock,
-    /// For waits for processes of applications, whose places others wait for.
-    exact_limit: WaitLimit,
     pool: Pool,
     /// Room of a connection that came back: whoever reads next takes it.
     spare: Cell<BytesMut>,
@@ -347,7 +345,6 @@ impl Upstreams {
         };
         let shared = Shared {
             pool: Pool::new(&settings),
-            exact_limit: clock.exact_limit(),
             clock,
             spare: Cell::default(),
             dns: Dns::new(&settings.resolver, &settings.hosts_file, &settings.memory, settings.connect_timeout),

@@ -319,7 +319,7 @@ impl<'a> Receiver<'a> {
 
 /// The time of a request in a process is measured exactly: for as long as it hangs, it holds a place that others wait for.
 fn head_wait_limit(link: &Link) -> &WaitLimit {
-    if link.is_of_process() { &link.shared.exact_limit } else { &link.wait_limit }
+    if link.is_of_process() { &WaitLimit::Exact } else { &link.wait_limit }
 }
 
 /// `Keep-Alive: timeout=5`: how long the origin says it waits for another request. Most close then, so the
