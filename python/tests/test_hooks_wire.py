@@ -163,6 +163,31 @@ class Wire(HooksCase):
                 self.assertEqual((one["hook"], two["hook"], two["line"] - one["line"]), (0, 1, 3))
                 self.assertEqual(one["respond"], two["respond"])
 
+    def test_a_page_whose_text_repeats_tells_what_it_read_and_changed_this_time(self) -> None:
+        worker = self.ready("""
+            import itertools, larder
+            numbers = itertools.count()
+            @larder.request
+            def before(req):
+                pass
+            @larder.page("/**")
+            def page(req):
+                number = next(numbers) % 3
+                if number == 1:
+                    req.headers.get("x-a")
+                if number == 2:
+                    req.key.add("k")
+                return "same"
+        """)
+        with worker.connect() as client:
+            for number in range(9):
+                client.send(frame(number, call("page", (1,))))
+                said = receive(client).said
+                self.assertEqual((said["hook"], said["respond"]["body"]), (1, "c2FtZQ=="))
+                self.assertEqual(said.get("read"), ["field:x-a"] if number % 3 == 1 else None)
+                self.assertEqual(said.get("key"), ["k"] if number % 3 == 2 else None)
+                self.assertEqual(said["line"], 7)
+
     def test_split_at_every_byte(self) -> None:
         data = frame(1, call(fields=(("x-a", "b"),))) + PLAIN
         with self.worker.connect() as client:
