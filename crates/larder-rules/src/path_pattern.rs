@@ -257,7 +257,8 @@ mod tests {
             [] => segments.is_empty(),
             ["**", rest @ ..] => (0..=segments.len()).any(|taken| have_form(rest, &segments[taken..])),
             [one, rest @ ..] => {
-                let is_it = |segment: &&str| *one == "*" || one == segment || (*one == "a*" && segment.starts_with('a'));
+                let is_it =
+                    |segment: &&str| *one == "*" || one == segment || (*one == "a*" && segment.starts_with('a'));
                 segments.split_first().is_some_and(|(first, others)| is_it(first) && have_form(rest, others))
             }
         }
