@@ -40,10 +40,6 @@ _NOTHING_RUNS = bytes(RUNNING_BYTES)
 Report = Callable[[str, str, str, BaseException], str]
 """Tell Larder of an exception: request name, method, target. Returns the traceback."""
 
-_CALL_TYPES = (str, tuple, str, str, str, bytes, int, bytes)
-"""Stage, hooks, name, path, query, facts of the request, status, fields of the answer."""
-_CALL_TYPES_WITHOUT_QUERY = (*_CALL_TYPES[:4], type(None), *_CALL_TYPES[5:])
-_FOUND_SHAPES = frozenset([(*_CALL_TYPES, tuple), (*_CALL_TYPES_WITHOUT_QUERY, tuple)])
 _REQUEST_TYPES = (str, str, str, int, str, tuple)
 _FOUND_TYPES = (int, int, int, tuple)
 _TUPLES_OF_CALLS = (b"(\x08\0\0\0", b")\x08", b"(\x09\0\0\0", b")\x09")
@@ -79,8 +75,8 @@ class Calls:
         self._plans: Dict[Tuple[str, Tuple[int, ...]], List[Tuple[int, Callable[..., Any], str]]] = {}
         """The hooks of a stage by their indexes: index, function, file."""
         self._read_lists: Dict[Tuple[str, ...], str] = {}
-        self._pages: Dict[str, str] = {}
-        """The responses that short texts become which pages return."""
+        self._pages: Dict[Tuple[int, str], Tuple[str, str]] = {}
+        """What short texts become which pages return, by their hooks: the response, and all of the reply where there is nothing else in it."""
         self._facts: Dict[bytes, RequestFacts] = {}
         self._fields: Dict[bytes, FieldList] = {}
         self._loop: Any = None
@@ -210,18 +206,22 @@ class Calls:
         return plan
 
     def _decided(self, request: Request, index: int, value: Any) -> str:
-        if type(value) is str and value in self._pages and self._hooks[index].stage == "page":
+        known = self._pages.get((index, value)) if type(value) is str else None
+        if known is not None:
+            changes = _messages.changes_of(request)
+            if not changes and not request._reads:
+                return known[1]
             request._decided_by, request._line = index, self._hooks[index].line
-            return self._changed(request, [*_messages.changes_of(request), self._pages[value]])
+            return self._changed(request, [*changes, known[0]])
+        hook = self._hooks[index]
         try:
-            decision = _decisions.take(self._hooks[index].stage, value)
+            decision = _decisions.take(hook.stage, value)
         except (TypeError, ValueError) as error:
             raise WrongReturn(error) from None
-        hook = self._hooks[index]
         if type(value) is str and len(value) <= _FACTS_BYTES_MAX:
             if len(self._pages) >= _FACTS_MAX:
                 self._pages.clear()
-            self._pages[value] = decision._json
+            self._pages[index, value] = decision._json, f'{{"hook":{index},"line":{hook.line},{decision._json}}}'
         request._decided_by = index
         request._line = decision._frame_line if decision._frame_file == hook.file else hook.line
         return self._changed(request, [*_messages.changes_of(request), decision._json])
@@ -294,14 +294,25 @@ def _parse(payload: bytes) -> Tuple[Any, ...]:
     if not payload.startswith(_TUPLES_OF_CALLS):
         raise BrokenFrame("the payload of a call is no tuple of stage, hooks and facts")
     call: Tuple[Any, ...] = _loads(payload)
-    shape = tuple(map(type, call))
-    # Compared one by one, and not looked up in a set: a hash of eight types takes longer.
-    if shape == _CALL_TYPES_WITHOUT_QUERY or shape == _CALL_TYPES:
-        if call[0] == "found":
-            raise BrokenFrame("a call of the stage found has no facts of a stored response")
-    elif shape not in _FOUND_SHAPES:
+    stage, hooks, name, path, query, facts, status, fields = call[:8]
+    # One by one: a tuple of the types of all takes longer to make and to compare.
+    if not (
+        type(stage) is str
+        and type(hooks) is tuple
+        and type(name) is str
+        and type(path) is str
+        and (query is None or type(query) is str)
+        and type(facts) is bytes
+        and type(status) is int
+        and type(fields) is bytes
+    ):
         raise BrokenFrame("the payload of a call is no tuple of stage, hooks and facts")
-    elif call[0] != "found":
+    if len(call) == 8:
+        if stage == "found":
+            raise BrokenFrame("a call of the stage found has no facts of a stored response")
+    elif type(call[8]) is not tuple:
+        raise BrokenFrame("the payload of a call is no tuple of stage, hooks and facts")
+    elif stage != "found":
         raise BrokenFrame("a call has the facts of a stored response at the stage found, and at no other")
     elif tuple(map(type, call[8])) != _FOUND_TYPES or not set(map(type, call[8][3])) <= _STR:
         raise BrokenFrame("the facts of a stored response are no age, ttl, staleness and tags")
@@ -370,7 +381,7 @@ class Frames:
                     break
                 replies.append(self._reply(id, data[at + 12 : at + 12 + length]))
                 at += 12 + length
-                if monotonic() - begun > _BATCH_SECONDS and send is not None:
+                if at < end and monotonic() - begun > _BATCH_SECONDS and send is not None:
                     send(b"".join(replies))
                     replies.clear()
                     begun = monotonic()

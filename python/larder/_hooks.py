@@ -10,7 +10,6 @@ import mmap
 import os
 import platform
 import re
-import selectors
 import signal
 import socket
 import sys
@@ -18,7 +17,7 @@ import threading
 from functools import partial
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from . import _definitions
+from . import _definitions, _poll
 from ._calls import RUNNING_BYTES, Calls, Frames
 from ._definitions import Hook
 from ._runtime import FILES_MAX, LINE_BYTES_MAX, Control, LoadFailed, Settings, encode_line, ready_message
@@ -29,6 +28,7 @@ _DESCRIPTIONS_BYTES_MAX = LINE_BYTES_MAX - 2048
 _ROUTES_MAX = 64
 """Further routes are looked up when they are asked for, as those whose names are made."""
 _RECEIVE_BYTES = 64 * 1024
+_EVENTS_MAX = 64
 # Replies that nobody takes delay the end of the process for so long at most.
 _UNSENT_SECONDS = 1.0
 
@@ -218,12 +218,15 @@ def _import_hint(file: str, error: BaseException) -> str:
 class Connection:
     """One connection of Larder."""
 
-    __slots__ = ("frames", "is_sound", "send", "socket", "unsent")
+    __slots__ = ("fd", "feed", "is_sound", "receive", "send", "socket", "unsent")
 
     def __init__(self, sock: socket.socket, calls: Calls, send: Callable[["Connection", bytes], None]) -> None:
         self.socket = sock
+        self.fd = sock.fileno()
+        # Bound once, and not looked up for each batch of calls.
+        self.receive = sock.recv
         self.send = partial(send, self)
-        self.frames = Frames(calls)
+        self.feed = Frames(calls).feed
         self.unsent = b""
         """Replies that the socket does not take yet. No more calls are read as long as there are some."""
         self.is_sound = True
@@ -236,7 +239,9 @@ class Server:
     def __init__(self, calls: Calls, listener: socket.socket) -> None:
         self._calls = calls
         self._listener = listener
-        self._selector = selectors.DefaultSelector()
+        self._connections: Dict[int, Connection] = {}
+        # Without the objects that a selector makes for each event: a call that comes alone is a batch of its own.
+        self._poll: Any = _poll.new_poll()
         self._draining = False
         self._signals = os.pipe()
         for fd in self._signals:
@@ -247,17 +252,20 @@ class Server:
 
     def run(self) -> None:
         """Serve until SIGTERM, and reply to what was sent before."""
-        selector = self._selector
+        listener, signals = self._listener.fileno(), self._signals[0]
         self._listener.setblocking(False)
-        selector.register(self._listener, selectors.EVENT_READ, self._accept)
-        selector.register(self._signals[0], selectors.EVENT_READ, self._read_signals)
-        select = selector.select
+        self._poll.register(listener, _poll.READABLE)
+        self._poll.register(signals, _poll.READABLE)
+        wait, connection_of, serve = self._poll.poll, self._connections.get, self._serve
         while not self._draining:
-            for key, _ in select():
-                if type(key.data) is Connection:
-                    self._serve(key.data)
+            for fd, _ in wait(-1, _EVENTS_MAX):
+                connection = connection_of(fd)
+                if connection is not None:
+                    serve(connection)
+                elif fd == listener:
+                    self._accept()
                 else:
-                    key.data()
+                    self._read_signals()
         while self._serve_rest():
             pass
         self._listener.close()
@@ -267,7 +275,7 @@ class Server:
 
     def _begin_drain(self) -> None:
         self._draining = True
-        # Makes the selector return, also where the hooks set a wakeup descriptor of their own.
+        # Ends the wait for events, also where the hooks set a wakeup descriptor of their own.
         try:
             os.write(self._signals[1], b"\0")
         except BlockingIOError:
@@ -281,9 +289,10 @@ class Server:
 
     def _serve_rest(self) -> bool:
         """Serve what was already sent before the drain began."""
-        is_waiting = any(type(key.data) is Connection and key.data.unsent for key in self._selector.get_map().values())
-        events = self._selector.select(_UNSENT_SECONDS if is_waiting else 0)
-        ready = [key.data for key, _ in events if type(key.data) is Connection]
+        is_waiting = any(connection.unsent for connection in self._connections.values())
+        # More than the connections may be readable: the listener, and the pipe of signals.
+        events = self._poll.poll(_UNSENT_SECONDS if is_waiting else 0, len(self._connections) + 2)
+        ready = [self._connections[fd] for fd, _ in events if fd in self._connections]
         for connection in ready:
             self._serve(connection)
         return bool(ready)
@@ -299,7 +308,9 @@ class Server:
             threading.Event().wait(0.05)
             return
         sock.setblocking(False)
-        self._selector.register(sock, selectors.EVENT_READ, Connection(sock, self._calls, self._send))
+        connection = Connection(sock, self._calls, self._send)
+        self._connections[connection.fd] = connection
+        self._poll.register(connection.fd, _poll.READABLE)
 
     def _serve(self, connection: Connection) -> None:
         """Read what is there, run the calls, and send their replies, all at once where the hooks are quick."""
@@ -307,12 +318,12 @@ class Server:
             if connection.unsent:
                 self._send(connection, b"")
             else:
-                data = connection.socket.recv(_RECEIVE_BYTES)
+                data = connection.receive(_RECEIVE_BYTES)
                 if not data:
                     self._close(connection)
                     return
                 try:
-                    replies, connection.is_sound = connection.frames.feed(data, connection.send)
+                    replies, connection.is_sound = connection.feed(data, connection.send)
                 finally:
                     self._calls.rest()
                 if replies:
@@ -331,14 +342,17 @@ class Server:
             sent = connection.socket.send(data)
         except BlockingIOError:
             sent = 0
+        if sent == len(data) and not was_waiting:
+            return
         connection.unsent = data[sent:] if sent < len(data) else b""
         is_waiting = bool(connection.unsent)
         if is_waiting != was_waiting:
-            events = selectors.EVENT_WRITE if is_waiting else selectors.EVENT_READ
-            self._selector.modify(connection.socket, events, connection)
+            self._poll.modify(connection.fd, _poll.WRITABLE if is_waiting else _poll.READABLE)
 
     def _close(self, connection: Connection) -> None:
-        self._selector.unregister(connection.socket)
+        # Out of the map before the number can be given to another connection.
+        del self._connections[connection.fd]
+        self._poll.unregister(connection.fd)
         connection.socket.close()
 
 

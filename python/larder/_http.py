@@ -291,7 +291,7 @@ class ChunkedBody:
 
 # Response heads.
 
-_heads: Dict[Tuple[Any, ...], Tuple[str, int]] = {}
+_heads: Dict[Tuple[Any, ...], Tuple[str, int, bytes]] = {}
 _heads_missed = 0
 # Beyond this no further heads are remembered, so that fields with times and numbers cost no more than the look.
 _HEADS_MISSED_MAX = 4096
@@ -303,8 +303,10 @@ _RAW_CONTENT_LENGTH_PREFIX = b"\r\nContent-Length: "
 _DROP = ""
 
 
-def response_head(status: str, headers: List[Tuple[str, str]]) -> Tuple[str, int]:
+def response_head(status: str, headers: List[Tuple[str, str]]) -> Tuple[str, int, bytes]:
     """Render status line and fields, without the empty line at the end, and return the Content-Length or -1.
+
+    The third is the head as it is sent, with that line, where it is one that is remembered; else nothing.
 
     Raise `InvalidResponse` for what can't be sent (PEP 3333, "The start_response() Callable").
     """
@@ -335,7 +337,7 @@ def response_head(status: str, headers: List[Tuple[str, str]]) -> Tuple[str, int
     if text.count("\n") != len(headers) or text.count("\r") != len(headers) or "\0" in text:
         raise _blame(headers)
     _remember_head(status, headers, text, length)
-    return text, length
+    return text, length, b""
 
 
 def _remember_head(status: str, headers: List[Tuple[str, str]], text: str, length: int) -> None:
@@ -346,7 +348,12 @@ def _remember_head(status: str, headers: List[Tuple[str, str]], text: str, lengt
         return
     if len(_heads) >= _MEMO_ENTRIES_MAX:
         _heads.clear()
-    _heads[(status, *headers)] = text, length
+    try:
+        whole = f"{text}\r\n\r\n".encode("latin-1")
+    except UnicodeEncodeError:
+        # Whoever sends it names the field.
+        whole = b""
+    _heads[(status, *headers)] = text, length, whole
 
 
 def raw_response_head(status: int, headers: Any) -> Tuple[bytes, int]:

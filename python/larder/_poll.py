@@ -7,6 +7,7 @@ import threading
 from typing import Any, Dict, List, Set, Tuple
 
 READABLE: int = getattr(select, "EPOLLIN", 1)
+WRITABLE: int = getattr(select, "EPOLLOUT", 4)
 PEER_CLOSED: int = getattr(select, "EPOLLRDHUP", 1 << 13)
 """The peer closed its side. Not reported where there is no epoll."""
 EDGE: int = getattr(select, "EPOLLET", 1 << 31)
@@ -88,7 +89,7 @@ class SelectorPoll:
         with self._lock:
             for fd in self._changed:
                 self._forget(fd)
-                self._selector.register(fd, selectors.EVENT_READ)
+                self._selector.register(fd, _events_of(self._masks[fd]))
             self._changed.clear()
 
     def _take(self, ready: List[Tuple[selectors.SelectorKey, int]], maxevents: int) -> List[Tuple[int, int]]:
@@ -103,7 +104,7 @@ class SelectorPoll:
                     continue
                 if mask & ONESHOT:
                     self._forget(key.fd)
-                events.append((key.fd, READABLE))
+                events.append((key.fd, mask & (READABLE | WRITABLE)))
         return events
 
     def _forget(self, fd: int) -> None:
@@ -111,3 +112,7 @@ class SelectorPoll:
             self._selector.unregister(fd)
         except (KeyError, ValueError):
             pass
+
+
+def _events_of(mask: int) -> int:
+    return (selectors.EVENT_READ if mask & READABLE else 0) | (selectors.EVENT_WRITE if mask & WRITABLE else 0)

@@ -19,6 +19,8 @@ from . import _http, _poll
 from ._http import ChunkedBody, FieldBlock, InvalidResponse, LengthBody, MalformedRequest
 
 Environ = Dict[str, Any]
+Prepared = Tuple[FieldBlock, Environ, Environ]
+"""The fields of a request, what its request line says, and the environ of both."""
 Report = Callable[[str, str, str, BaseException], str]
 """Tell Larder of an exception: request name, method, target. Returns the traceback."""
 
@@ -28,6 +30,7 @@ _BODY_BYTES = 64 * 1024
 _COPY_BYTES_MAX = 32 * 1024
 _DISCARD_SECONDS = 1.0
 _EVENTS_MAX = 64
+_PREPARED_MAX = 512
 # A request seen longer ago than this may have been taken back: Larder does that where other requests take too long.
 _LOOK_SECONDS = 0.001
 _NEVER = float("-inf")
@@ -233,7 +236,8 @@ class Exchange:
     """One request and its response, as `start_response` and `write` of the application see them."""
 
     __slots__ = (
-        "_bodyless", "_chunked", "_closes", "_connection", "_head", "_headers", "_input", "_is_head", "_left", "sent", "usable",
+        "_bodyless", "_chunked", "_closes", "_connection", "_head", "_headers", "_input", "_is_head", "_left", "_whole", "sent",
+        "usable",
     )  # fmt: skip
 
     def __init__(self, connection: Connection, is_head: bool, closes: bool, body: Optional[Input]) -> None:
@@ -242,6 +246,8 @@ class Exchange:
         self._closes = closes
         self._input = body
         self._head: Optional[str] = None
+        self._whole = b""
+        """The same with the empty line at its end, where it is known."""
         self._headers: List[Tuple[str, str]] = []
         self._left = -1
         """Bytes that are still to come by the Content-Length of the application, or -1."""
@@ -264,13 +270,13 @@ class Exchange:
         elif self._head is not None:
             raise AssertionError("start_response() was called before, and without exc_info (PEP 3333)")
         if status == "200 OK":
-            self._head, self._left = _http.response_head(status, headers)
+            self._head, self._left, self._whole = _http.response_head(status, headers)
             self._bodyless = self._is_head
         else:
             if isinstance(status, str) and status.startswith("204"):
                 # RFC 9110, 8.6.
                 headers = [field for field in headers if field[0].lower() != "content-length"]
-            self._head, self._left = _http.response_head(status, headers)
+            self._head, self._left, self._whole = _http.response_head(status, headers)
             self._bodyless = self._is_head or not _http.has_body(status)
         self._headers = headers
         return self.write
@@ -293,7 +299,11 @@ class Exchange:
         if type(data) is bytes and self._left == len(data) <= _COPY_BYTES_MAX and self._input is None and not self._bodyless:
             # What most responses are: of the length that the application has declared.
             self._left = 0
-            self._send(self._take_head() + data)
+            if self._whole and not self._closes:
+                self.sent = True
+                self._send(self._whole + data)
+            else:
+                self._send(self._take_head() + data)
             return
         if self._head is None:
             raise AssertionError("the application did not call start_response()")
@@ -439,6 +449,7 @@ class Server:
         self._connections: Dict[int, Connection] = {}
         self._blocks = _http.Memo()
         self._lines = _http.Memo()
+        self._prepared: Dict[Tuple[bytes, bytes], Prepared] = {}
         self._no_input = NoInput()
         self._poll: Any = _poll.new_poll()
         shared = threads > 1
@@ -489,6 +500,7 @@ class Server:
         signals = self._signals[0]
         drain = self._drain[0]
         connections = self._connections
+        read_ready = self._read_ready
         # One event at a time where threads share the work: a second one would wait behind the first.
         batch = 1 if self._shared else _EVENTS_MAX
         while not self._draining:
@@ -497,7 +509,10 @@ class Server:
             for fd, event in events:
                 connection = connections.get(fd)
                 if connection is not None:
-                    self._read_guarded(connection, event, looked)
+                    try:
+                        read_ready(connection, event, looked, None)
+                    except Exception as error:
+                        self._broke(connection, error)
                 elif fd == listener:
                     self._accept()
                 elif fd == signals:
@@ -559,12 +574,15 @@ class Server:
             connection.socket.close()
 
     def _read_guarded(self, connection: Connection, event: int, looked: float, data: Optional[bytes] = None) -> None:
-        """Keep the thread alive whatever happens, above all a MemoryError outside of the application."""
         try:
             self._read_ready(connection, event, looked, data)
         except Exception as error:
-            self._close(connection)
-            self._report("", "", "", error)
+            self._broke(connection, error)
+
+    def _broke(self, connection: Connection, error: Exception) -> None:
+        """Keep the thread alive whatever happens, above all a MemoryError outside of the application."""
+        self._close(connection)
+        self._report("", "", "", error)
 
     def _read_ready(self, connection: Connection, event: int, looked: float, data: Optional[bytes]) -> None:
         """Read what a connection has, or `data`, and serve the request if its head is complete."""
@@ -625,13 +643,16 @@ class Server:
         """Serve one request. Return what came behind it, or nothing if the connection has to be closed."""
         line, block, name = _http.split_head(data, end)
         try:
-            parsed = self._blocks.get(block) or self._parse_block(block)
-            target = self._lines.get(line) or self._parse_line(line)
+            known = self._prepared.get((line, block))
+            if known is None:
+                fields, target, environ = self._prepare(line, block)
+            else:
+                fields, target, environ = known
+                # A copy costs a fraction of putting it together. The application may change its own as it likes.
+                environ = environ.copy()
         except MalformedRequest as error:
             print(f"larder: malformed request: {error}", file=sys.stderr)
             return None
-        fields, base = parsed
-        environ = {**base, **target}
         if name:
             environ["larder.request"] = name
         method = target["REQUEST_METHOD"]
@@ -715,6 +736,18 @@ class Server:
             connection.send(_http.plain_page(status, text + "\n", close=True))
         except OSError:
             pass
+
+    def _prepare(self, line: bytes, block: bytes) -> Prepared:
+        """Put an environ together. One whose line and fields were seen before is kept for the requests that have both."""
+        is_kept = line in self._lines and block in self._blocks
+        fields, base = self._blocks.get(block) or self._parse_block(block)
+        target = self._lines.get(line) or self._parse_line(line)
+        environ = {**base, **target}
+        if is_kept:
+            if len(self._prepared) >= _PREPARED_MAX:
+                self._prepared.clear()
+            self._prepared[line, block] = fields, target, environ.copy()
+        return fields, target, environ
 
     def _parse_line(self, line: bytes) -> Environ:
         parsed = _http.parse_request_line(line)

@@ -2,6 +2,7 @@
 
 import marshal
 import os
+import select
 import struct
 import time
 import unittest
@@ -50,9 +51,11 @@ PLAIN_REPLY = Reply(1, 3, {"hook": 0, "line": 6, "read": ["field:x-plan"], "key"
 
 
 class Wire(HooksCase):
+    policy = POLICY
+
     def setUp(self) -> None:
         super().setUp()
-        self.path = self.write(POLICY)
+        self.path = self.write(self.policy)
         self.worker = self.start()
         self.loaded = self.worker.message()["ready"]
 
@@ -159,6 +162,31 @@ class Wire(HooksCase):
                 one, two = receive(client).said, receive(client).said
                 self.assertEqual((one["hook"], two["hook"], two["line"] - one["line"]), (0, 1, 3))
                 self.assertEqual(one["respond"], two["respond"])
+
+    def test_a_page_whose_text_repeats_tells_what_it_read_and_changed_this_time(self) -> None:
+        worker = self.ready("""
+            import itertools, larder
+            numbers = itertools.count()
+            @larder.request
+            def before(req):
+                pass
+            @larder.page("/**")
+            def page(req):
+                number = next(numbers) % 3
+                if number == 1:
+                    req.headers.get("x-a")
+                if number == 2:
+                    req.key.add("k")
+                return "same"
+        """)
+        with worker.connect() as client:
+            for number in range(9):
+                client.send(frame(number, call("page", (1,))))
+                said = receive(client).said
+                self.assertEqual((said["hook"], said["respond"]["body"]), (1, "c2FtZQ=="))
+                self.assertEqual(said.get("read"), ["field:x-a"] if number % 3 == 1 else None)
+                self.assertEqual(said.get("key"), ["k"] if number % 3 == 2 else None)
+                self.assertEqual(said["line"], 7)
 
     def test_split_at_every_byte(self) -> None:
         data = frame(1, call(fields=(("x-a", "b"),))) + PLAIN
@@ -336,6 +364,14 @@ class Wire(HooksCase):
     def test_sigterm_while_nothing_happens(self) -> None:
         with self.worker.connect():
             self.assertEqual(self.worker.stop(), 0)
+
+
+@unittest.skipUnless(hasattr(select, "epoll"), "without epoll this is what all tests do")
+class WireWithoutEpoll(Wire):
+    """The same in a process that has no epoll."""
+
+    # At the end, so that the hooks stand in the same lines.
+    policy = POLICY + "\nimport select\ndel select.epoll\n"
 
 
 def split_calls(data: bytes) -> List[int]:

@@ -58,31 +58,41 @@ impl PathPattern {
         if let [Segment::Any] = *self.segments {
             return true;
         }
-        let (pattern, segments): (_, Vec<&[u8]>) = (&*self.segments, path.split(|byte| *byte == b'/').collect());
-        let one = |at: usize, segment: &[u8]| match pattern.get(at) {
-            Some(Segment::One(tokens)) => fits(tokens, segment),
-            _ => false,
-        };
-        // Where the last `**` stands, and how many segments it takes: as few as possible, one more after each failure.
-        let (mut at, mut seen, mut last) = (0, 0, None);
+        // The segments that are left of the path; `None` behind the last one. They are cut off as they are looked at: a list of them would
+        // take memory for each look, and hooks and rules look many times for each request.
+        let (mut at, mut left) = (0, Some(path));
+        // Where the last `**` stands, and what it leaves: as much as possible, one segment less after each failure.
+        let mut last = None;
         loop {
-            if matches!(pattern.get(at), Some(Segment::Any)) {
-                last = Some((at, seen));
-                at += 1;
-            } else if seen == segments.len() && at == pattern.len() {
-                return true;
-            } else if seen < segments.len() && one(at, segments[seen]) {
-                (at, seen) = (at + 1, seen + 1);
-            } else {
-                match last {
-                    Some((star, taken)) if taken < segments.len() => {
-                        last = Some((star, taken + 1));
-                        (at, seen) = (star + 1, taken + 1);
-                    }
-                    _ => return false,
+            match (self.segments.get(at), left) {
+                (Some(Segment::Any), _) => {
+                    last = Some((at, left));
+                    at += 1;
+                    continue;
                 }
+                (None, None) => return true,
+                (Some(Segment::One(tokens)), Some(text)) => {
+                    let (segment, behind) = first_segment(text);
+                    if fits(tokens, segment) {
+                        (at, left) = (at + 1, behind);
+                        continue;
+                    }
+                }
+                (None, Some(_)) | (Some(Segment::One(_)), None) => {}
             }
+            let Some((star, Some(text))) = last else { return false };
+            let (_, behind) = first_segment(text);
+            last = Some((star, behind));
+            (at, left) = (star + 1, behind);
         }
+    }
+}
+
+/// The first segment of a path, and those behind it, where there are any.
+fn first_segment(path: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match path.iter().position(|byte| *byte == b'/') {
+        Some(end) => (&path[..end], Some(&path[end + 1..])),
+        None => (path, None),
     }
 }
 
@@ -239,6 +249,47 @@ mod tests {
             assert_eq!(PathPattern::parse(wrong), None, "{wrong}");
         }
         assert_eq!(PathPattern::parse("/***"), None);
+    }
+
+    /// Whether segments have the form of a pattern, by the definition: `**` stands for each number of segments in turn.
+    fn have_form(pattern: &[&str], segments: &[&str]) -> bool {
+        match pattern {
+            [] => segments.is_empty(),
+            ["**", rest @ ..] => (0..=segments.len()).any(|taken| have_form(rest, &segments[taken..])),
+            [one, rest @ ..] => {
+                let is_it =
+                    |segment: &&str| *one == "*" || one == segment || (*one == "a*" && segment.starts_with('a'));
+                segments.split_first().is_some_and(|(first, others)| is_it(first) && have_form(rest, others))
+            }
+        }
+    }
+
+    /// All lists of up to so many of these words, one of them at least.
+    fn lists<'a>(words: &[&'a str], longest: usize) -> Vec<Vec<&'a str>> {
+        let mut lists: Vec<Vec<&str>> = vec![Vec::new()];
+        let mut begin = 0;
+        for _ in 0..longest {
+            let end = lists.len();
+            for at in begin..end {
+                for word in words {
+                    lists.push(lists[at].iter().chain([word]).copied().collect());
+                }
+            }
+            begin = end;
+        }
+        lists.split_off(1)
+    }
+
+    #[test]
+    fn every_short_path_matches_by_the_definition() {
+        let paths = lists(&["", "a", "ab", "b"], 4);
+        for segments in lists(&["**", "*", "a", "a*", ""], 4) {
+            let pattern = PathPattern::parse(&format!("/{}", segments.join("/"))).unwrap();
+            for path in &paths {
+                let text = format!("/{}", path.join("/"));
+                assert_eq!(pattern.matches(&text), have_form(&segments, path), "{pattern} {text}");
+            }
+        }
     }
 
     #[test]

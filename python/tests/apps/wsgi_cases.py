@@ -61,6 +61,22 @@ def whole(environ, start_response):
 
 
 @route
+def declared(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", "8")])
+    return [b"declared"]
+
+
+@route
+def changes_environ(environ, start_response):
+    names = ("HTTP_X_A", "QUERY_STRING", "larder.request", "added")
+    found = {name: environ.get(name) for name in names}
+    for name in names:
+        environ[name] = "changed"
+    start_response("200 OK", TEXT)
+    return [json.dumps(found).encode()]
+
+
+@route
 def generator(environ, start_response):
     start_response("200 OK", TEXT)
     yield b""

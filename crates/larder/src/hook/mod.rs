@@ -5,6 +5,7 @@
 
 pub mod decision;
 pub mod frame;
+mod known;
 mod line;
 mod memo;
 mod note;
@@ -23,6 +24,7 @@ pub use verdict::{HookContext, HookedVerdict, HooksRead, VERDICT_KEY_BYTES_MAX};
 use crate::mount::{Asked, Hooks, MountState, ProcessLease, Room};
 use decision::Failed;
 use frame::{Reply, ReplyBody};
+use known::KnownReplies;
 use larder_wire::reading::Reading;
 use larder_wire::{Fields, RequestHead, Url};
 use line::{Answer, Asker, Line, NoReply};
@@ -59,6 +61,16 @@ pub struct HookLines {
     found: RefCell<Memo<Decided<FoundEffects>>>,
     fetched: RefCell<Memo<Decided<FetchedEffects>>>,
     answers: RefCell<Memo<Decided<RespondEffects>>>,
+    known: Known,
+}
+
+/// The replies that a worker has read before.
+#[derive(Default)]
+struct Known {
+    requests: RefCell<KnownReplies<RequestEffects>>,
+    found: RefCell<KnownReplies<FoundEffects>>,
+    fetched: RefCell<KnownReplies<FetchedEffects>>,
+    answers: RefCell<KnownReplies<RespondEffects>>,
 }
 
 /// The decisions of hooks at one stage.
@@ -71,6 +83,9 @@ pub trait Effects: Sized {
 
     /// The decisions that a worker remembers.
     fn memo(lines: &HookLines) -> &RefCell<Memo<Decided<Self>>>;
+
+    /// The replies that a worker knows.
+    fn known(lines: &HookLines) -> &RefCell<KnownReplies<Self>>;
 
     /// The hook that decided or changed last, and its line.
     fn by(&self) -> Option<(u16, u32)>;
@@ -93,6 +108,10 @@ macro_rules! effects {
 
             fn memo(lines: &HookLines) -> &RefCell<Memo<Decided<$kind>>> {
                 &lines.$memo
+            }
+
+            fn known(lines: &HookLines) -> &RefCell<KnownReplies<$kind>> {
+                &lines.known.$memo
             }
 
             fn by(&self) -> Option<(u16, u32)> {
@@ -158,6 +177,11 @@ pub fn read_path(path: &str) -> Option<String> {
     }
 }
 
+/// A path as an origin may read it, where it is another one than the path as it was received: filters need not look at one path twice.
+pub fn other_path<'a>(received: &str, read: Option<&'a str>) -> Option<&'a str> {
+    read.filter(|read| *read != received)
+}
+
 impl HookLines {
     /// A remembered decision.
     pub fn remembered<E: Effects>(&self, hooks: &Arc<Hooks>, facts: &CallFacts<'_>) -> Option<Decided<E>> {
@@ -219,20 +243,29 @@ impl HookLines {
         facts: &CallFacts<'_>,
         (json, began): (Result<Vec<u8>, CallTrouble>, Instant),
     ) -> Result<Decided<E>, FailedCall> {
-        let (effects, read) = match json.and_then(|json| E::read(&json).map_err(CallTrouble::Failed)) {
-            Ok(decided) => decided,
-            Err(trouble) => {
-                report(mount, (hooks, facts), &trouble);
-                return Err(FailedCall::of(trouble, E::STAGE, (hooks, facts.hooks)).took(began.elapsed()));
-            }
+        let failed = |trouble: CallTrouble| {
+            report(mount, (hooks, facts), &trouble);
+            FailedCall::of(trouble, E::STAGE, (hooks, facts.hooks)).took(began.elapsed())
         };
+        let json = json.map_err(failed)?;
+        let of_call = (hooks, facts.hooks);
+        let remember = hooks.remember(facts.hooks);
+        // A decision that is remembered is not made often, and needs the facts that were looked at.
+        if remember.is_none()
+            && let Some(decided) = E::known(self).borrow().find(of_call, &json)
+        {
+            return Ok(Decided { note: decided.note.took(began.elapsed()), ..decided });
+        }
+        let (effects, read) = E::read(&json).map_err(CallTrouble::Failed).map_err(failed)?;
         let note = HookNote::begin(E::STAGE, hooks, facts.hooks).by(hooks, effects.by(), &effects.words());
         let (bytes, now) = (effects.bytes(), Instant::now());
         let decided = Decided { effects: Rc::new(effects), note, until: None };
-        if let Some(time) = hooks.remember(facts.hooks) {
+        if let Some(time) = remember {
             let note = HookNote { remembered: true, ..decided.note.clone() };
             let kept = Decided { effects: Rc::clone(&decided.effects), note, until: None };
             E::memo(self).borrow_mut().keep((hooks, facts), &read, (&kept, bytes), (now, time));
+        } else {
+            E::known(self).borrow_mut().keep(of_call, &json, &decided);
         }
         Ok(Decided { note: decided.note.took(now - began), ..decided })
     }
@@ -260,7 +293,7 @@ impl HookLines {
                 stage: E::STAGE,
                 method,
                 host: &url.host,
-                paths: [Some(path), read.as_deref()],
+                paths: [Some(path), other_path(path, read.as_deref())],
                 fields: &request.fields,
                 status: Some(answer.0),
             });

@@ -66,9 +66,9 @@ impl MountStream {
     }
 
     /// Begins another request on a connection that was idle.
-    pub fn begin(&mut self, lease: ProcessLease) {
+    pub fn begin(&mut self, lease: ProcessLease, now: Instant) {
         debug_assert!(Arc::ptr_eq(lease.process(), &self.process), "a lease of the process that is connected to");
-        (self.lease, self.sent_at) = (Some(lease), Instant::now());
+        (self.lease, self.sent_at) = (Some(lease), now);
     }
 
     /// The request is over, and the place in the process free.

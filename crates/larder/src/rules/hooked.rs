@@ -88,7 +88,7 @@ pub(super) fn judge(facts_read: &Facts<'_>, of: HooksOf<'_>) -> Result<Hooked, N
             [Stage::Request, Stage::Found, Stage::Respond].into_iter().any(|it| hooks.may_take(&asked(it)));
         return Ok(if judge_paths { Hooked::Answered(ambiguous(), None) } else { goes_on() });
     }
-    let paths = [Some(path), read.as_deref()];
+    let paths = [Some(path), hook::other_path(path, read.as_deref())];
     let reply = judged.reply(paths)?;
     let hooked_by = match &judged.hooks {
         Some(hooks) => judged.hooked_by(hooks, paths),
@@ -249,7 +249,8 @@ impl<'a> Judged<'a> {
                     },
                     (Some(hooks), Some(url)) => {
                         let path = url.path.split('?').next().unwrap_or_default();
-                        self.hooked_by(hooks, [Some(path), hook::read_path(path).as_deref()])
+                        let read = hook::read_path(path);
+                        self.hooked_by(hooks, [Some(path), hook::other_path(path, read.as_deref())])
                     }
                     _ => hooked_by,
                 };

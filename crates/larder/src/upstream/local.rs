@@ -62,19 +62,17 @@ impl Upstreams {
             let room = if choice == ConnectionChoice::InTurn { Room::PlaceOrTurn } else { Room::Place };
             let lease = mount.lease(deadline.saturating_duration_since(Instant::now()), room).await;
             let lease = lease.map_err(|trouble| of_application(&mount, trouble, shared.settings.connect_timeout))?;
-            let peer = Peer::Process(lease.process().pid);
+            let (peer, now) = (Peer::Process(lease.process().pid), Instant::now());
             let idle = match choice {
-                ConnectionChoice::IdleAllowed | ConnectionChoice::InTurn => {
-                    origin.idle.take_of(lease.process(), Instant::now())
-                }
+                ConnectionChoice::IdleAllowed | ConnectionChoice::InTurn => origin.idle.take_of(lease.process(), now),
                 ConnectionChoice::NewOnly => None,
             };
             if let Some(mut idle) = idle {
                 if let Wire::Mount(stream) = &mut idle.wire {
-                    stream.begin(lease);
+                    stream.begin(lease, now);
                 }
                 origin.count(|counts| counts.reused += 1);
-                return Ok(Connection::again(idle, permit, Rc::clone(shared), Instant::now()));
+                return Ok(Connection::again(idle, permit, Rc::clone(shared), now));
             }
             origin.make_room();
             on(CallEvent::Connecting);
