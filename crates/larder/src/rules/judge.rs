@@ -97,6 +97,9 @@ pub(super) fn judge(facts: &mut Facts<'_>) -> Verdict {
     if let Some(verdict) = judge_group(facts) {
         return verdict;
     }
+    if let Some(page) = facts.challenge() {
+        return Verdict::Answer(page);
+    }
     if let Some(page) = refusal_of_connection(facts) {
         return Verdict::Answer(page);
     }
