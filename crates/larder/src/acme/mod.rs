@@ -294,7 +294,7 @@ impl Work {
                     tokio::select! {
                         result = caught::caught(authority.issue(&names, challenge)) => {
                             let broken = || Trouble { text: "a broken invariant was met".to_owned(), kind: TroubleKind::Refused };
-                            self.done(&names, result.unwrap_or_else(|| Err(broken())));
+                            self.done(&names, &authority.folder, result.unwrap_or_else(|| Err(broken())));
                         }
                         () = self.ends.notified() => return,
                     }
@@ -357,10 +357,13 @@ impl Work {
         Some(authority)
     }
 
-    fn done(&self, names: &[Arc<str>], result: Result<Issued, Trouble>) {
+    /// Takes the result of an order, unless a reload has named another authority since.
+    fn done(&self, names: &[Arc<str>], folder: &Folder, result: Result<Issued, Trouble>) {
         let now = clock::now();
         let mut plan = self.plan.lock();
-        let Some(folder) = plan.folder.clone() else { return };
+        if plan.folder.as_ref() != Some(folder) {
+            return;
+        }
         let Some(kept) = plan.kept.iter_mut().find(|kept| kept.names == names) else { return };
         let of = names.join(", ");
         match result {

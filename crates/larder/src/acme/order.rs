@@ -100,8 +100,13 @@ impl Authority<'_> {
         let policy = RetryPolicy::new().initial_delay(POLL_FIRST).backoff(POLL_BACKOFF).timeout(POLLED_FOR);
         match order.poll_ready(&policy).await {
             Ok(OrderStatus::Ready) => {}
-            Ok(_) => return Err(self.why_invalid(&mut order, challenge).await),
-            Err(error) => return Err(self.trouble(error)),
+            Ok(_) => return Err(self.why_invalid(&mut order, challenge, None).await),
+            Err(error) => match self.trouble(error) {
+                trouble if trouble.kind == TroubleKind::Refused => {
+                    return Err(self.why_invalid(&mut order, challenge, Some(trouble)).await);
+                }
+                trouble => return Err(trouble),
+            },
         }
         drop(open);
         let unusable =
@@ -169,14 +174,14 @@ impl Authority<'_> {
             AcmeChallenge::TlsAlpn01 => self.certificates.open_tls(name, proof.as_str()),
             _ => self.certificates.open_http(&handle.token, proof.as_str()),
         };
-        let open = open.ok_or_else(|| Trouble::refused("the token of a challenge is not usable"))?;
+        let open = open.ok_or_else(|| Trouble::refused("a challenge of the authority is not usable"))?;
         (self.opened)();
         handle.set_ready().await.map_err(|error| self.trouble(error))?;
         Ok(open)
     }
 
-    /// The words of the authority about the names that it could not validate.
-    async fn why_invalid(&self, order: &mut Order, challenge: AcmeChallenge) -> Trouble {
+    /// The words of the authority about the names that it could not validate; `told` where it has none about a name.
+    async fn why_invalid(&self, order: &mut Order, challenge: AcmeChallenge, told: Option<Trouble>) -> Trouble {
         let mut words = Vec::new();
         let mut authorizations = order.authorizations();
         while let Some(authorization) = authorizations.next().await {
@@ -189,9 +194,12 @@ impl Authority<'_> {
             let problems = problems.filter_map(|problem| problem.detail.as_deref());
             words.extend(problems.map(|detail| format!("{name} by {}: {}", challenge.as_str(), plain(detail))));
         }
-        match words.is_empty() {
-            true => Trouble::refused(format!("the authority could not validate the names by {}", challenge.as_str())),
-            false => Trouble::refused(format!("the authority could not validate {}", words.join("; "))),
+        match (words.is_empty(), told) {
+            (true, Some(told)) => told,
+            (true, None) => {
+                Trouble::refused(format!("the authority could not validate the names by {}", challenge.as_str()))
+            }
+            (false, _) => Trouble::refused(format!("the authority could not validate {}", words.join("; "))),
         }
     }
 

@@ -169,7 +169,9 @@ fn challenge_certificate(name: &str, authorization: &str) -> Option<Arc<Certifie
     let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).ok()?;
     let certificate = params.self_signed(&key).ok()?;
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-    CertifiedKey::from_der(vec![certificate.der().clone()], key, &provider()).ok().map(Arc::new)
+    // Not by `from_der`, which knows no critical extension of this kind.
+    let key = provider().key_provider.load_private_key(key).ok()?;
+    Some(Arc::new(CertifiedKey::new(vec![certificate.der().clone()], key)))
 }
 
 /// A certificate of a challenge counts from a day ago to a day from now.

@@ -84,7 +84,7 @@ impl Pebble {
             "-doh",
             "",
         ]);
-        resolver.args(["-dnsserver", &dns_at, "-management", &names_management.to_string()]);
+        resolver.args(["-dns01", &dns_at, "-management", &names_management.to_string()]);
         let mut authority = Command::new(pebble);
         authority.arg("-config").arg(at("pebble.json")).args(["-dnsserver", &dns_at, "-strict"]);
         authority.env("PEBBLE_VA_NOSLEEP", "1").envs(environment.iter().copied());

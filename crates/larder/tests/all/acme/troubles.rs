@@ -39,7 +39,7 @@ fn answers_that_are_not_usable_are_told_and_harm_nobody() {
         (Mood::Ended, "has ended already"),
         (Mood::OtherProof, "a proof for other.test"),
         (Mood::ManyProofs, "more proofs than there are names"),
-        (Mood::EvilToken, "token of a challenge is not usable"),
+        (Mood::EvilToken, "a challenge of the authority is not usable"),
         (Mood::BadNonces(100), "badNonce"),
     ] {
         let folder = tempfile::tempdir().unwrap();
@@ -183,7 +183,9 @@ fn a_configuration_by_which_none_can_be_had_is_refused_with_the_remedy() {
     assert_eq!(loaded.config.acme.directory_text(), "letsencrypt");
     let dumped = larder::config::manual::dump(&loaded);
     let again = Loaded::parse("dump.toml", &dumped, &[]).unwrap_or_else(|report| panic!("{report}"));
-    assert_eq!(again.config, loaded.config);
+    let parts =
+        |loaded: &Loaded| (loaded.config.acme.clone(), loaded.config.sites.clone(), loaded.config.listens.clone());
+    assert_eq!(parts(&again), parts(&loaded));
 }
 
 #[test]
