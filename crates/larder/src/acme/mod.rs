@@ -8,6 +8,8 @@ mod folder;
 mod issued;
 mod order;
 mod schedule;
+#[cfg(test)]
+mod tests;
 
 use crate::caught;
 use crate::clock;
@@ -33,10 +35,6 @@ use tokio::sync::Notify;
 
 /// The schedule is looked at again at least so often, for the wall clock may step.
 const LOOK_EVERY: Duration = Duration::from_secs(600);
-/// The authority is asked for its word about a renewal so often, and first so long after the start.
-const SUGGESTED_EVERY_SECONDS: u64 = 6 * 3_600;
-/// It may say itself how long its word holds, within this.
-const SUGGESTED_EVERY_SECONDS_MAX: u64 = 86_400;
 /// How long the end of the thread is waited for.
 const STOP_WITHIN: Duration = Duration::from_millis(500);
 
@@ -405,8 +403,8 @@ impl Work {
         let now = clock::now();
         let mut plan = self.plan.lock();
         let Some(kept) = plan.kept.iter_mut().find(|kept| kept.names == names) else { return };
-        let pause = suggested.map_or(0, |(_, pause)| pause.as_secs());
-        kept.asks_at = now.plus(pause.clamp(SUGGESTED_EVERY_SECONDS, SUGGESTED_EVERY_SECONDS_MAX));
+        let said = suggested.map_or(Duration::ZERO, |(_, said)| said);
+        kept.asks_at = schedule::question((issued.not_before, issued.not_after), now, Some(said), issued.draw);
         if let Some((window, _)) = suggested {
             // Its word may bring a renewal forward. It must not put one off until the certificate has ended.
             kept.due =
@@ -420,8 +418,7 @@ impl Kept {
     fn of(names: Vec<Arc<str>>, issued: Issued, now: Stamp) -> Kept {
         Kept {
             due: schedule::renewal(issued.not_before, issued.not_after, issued.draw),
-            // Many certificates of one server do not ask together.
-            asks_at: now.plus(SUGGESTED_EVERY_SECONDS + issued.draw % SUGGESTED_EVERY_SECONDS),
+            asks_at: schedule::question((issued.not_before, issued.not_after), now, None, issued.draw),
             names,
             issued: Some(issued),
             failures: Failures::default(),

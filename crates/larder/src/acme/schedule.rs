@@ -44,6 +44,26 @@ pub(super) fn renewal(not_before: Stamp, not_after: Stamp, draw: u64) -> Stamp {
     Stamp(not_before.0.saturating_add(life / 3 * 2).saturating_sub(draw % (life / 30 + 1)))
 }
 
+/// How often the authority is asked for its word about a renewal: every six hours, more often where certificates are short.
+const SUGGESTED_EVERY_SECONDS_MAX: u64 = 6 * 3_600;
+/// So often in the life of a short one.
+const SUGGESTED_IN_A_LIFE: u64 = 12;
+/// The authority may say itself how long its word holds, but for no longer than this.
+const SUGGESTED_FOR_SECONDS_MAX: u64 = 86_400;
+
+/// When the authority is asked for its word about a renewal, `said` after its last word. `draw` spreads the certificates of one server.
+pub(super) fn question(
+    (not_before, not_after): (Stamp, Stamp),
+    now: Stamp,
+    said: Option<Duration>,
+    draw: u64,
+) -> Stamp {
+    let life = not_after.0.saturating_sub(not_before.0);
+    let every = (life / SUGGESTED_IN_A_LIFE).clamp(1, SUGGESTED_EVERY_SECONDS_MAX);
+    let pause = said.map_or(every + draw % every, |said| said.as_secs().clamp(every, SUGGESTED_FOR_SECONDS_MAX));
+    Stamp(now.0.saturating_add(pause))
+}
+
 /// A moment in a window that the authority suggests (RFC 9773 section 4.2).
 pub(super) fn in_window(start: i64, end: i64, draw: u64) -> Stamp {
     let (start, end) = (u64::try_from(start).unwrap_or(0), u64::try_from(end).unwrap_or(0));
@@ -89,6 +109,17 @@ mod tests {
             assert!((from..=to).contains(&due), "{days} days: {due}");
         }
         assert_eq!(renewal(Stamp(9), Stamp(3), 4), Stamp(9));
+    }
+
+    #[test]
+    fn the_authority_is_asked_every_six_hours_or_twelve_times_in_a_life() {
+        let asks = |life: u64, said: Option<u64>, draw| {
+            question((NOW, NOW.plus(life)), NOW, said.map(Duration::from_secs), draw).since(NOW)
+        };
+        assert_eq!((asks(90 * 86_400, None, 0), asks(90 * 86_400, None, 21_599)), (21_600, 43_199));
+        assert_eq!((asks(36, None, 0), asks(36, None, 5), asks(0, None, 9)), (3, 5, 1));
+        assert_eq!(asks(90 * 86_400, Some(30_000), 7), 30_000);
+        assert_eq!((asks(90 * 86_400, Some(5), 7), asks(90 * 86_400, Some(u64::MAX), 7)), (21_600, 86_400));
     }
 
     #[test]

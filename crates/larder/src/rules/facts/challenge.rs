@@ -57,16 +57,16 @@ mod tests {
             }
         };
         let path = "GET /.well-known/acme-challenge/token";
-        assert_eq!(judge(path, Scheme::Http), "denied");
+        assert_eq!(judge(path, Scheme::Http), "rule");
         let open = challenges.open_http("token", "token.thumb").expect("open");
         assert_eq!(judge(path, Scheme::Http), "token.thumb");
         assert_eq!(judge("GET http://a.example/.well-known/acme-challenge/token", Scheme::Http), "token.thumb");
         for other in ["GET /.well-known/acme-challenge/tokens", "POST /.well-known/acme-challenge/token", "GET /token"]
         {
-            assert_eq!(judge(other, Scheme::Http), "denied", "{other}");
+            assert_eq!(judge(other, Scheme::Http), "rule", "{other}");
         }
-        assert_eq!(judge(path, Scheme::Https), "denied");
+        assert_eq!(judge(path, Scheme::Https), "rule");
         drop(open);
-        assert_eq!(judge(path, Scheme::Http), "denied");
+        assert_eq!(judge(path, Scheme::Http), "rule");
     }
 }

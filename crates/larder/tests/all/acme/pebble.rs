@@ -118,7 +118,7 @@ fn pebble_issues_by_each_challenge_although_it_refuses_nonces() {
     let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     for challenge in ["http-01", "tls-alpn-01"] {
         let (folder, ports) = (tempfile::tempdir().unwrap(), free());
-        let refuses = [("PEBBLE_WFE_NONCEREJECT", "20")];
+        let refuses = [("PEBBLE_WFE_NONCEREJECT", "5")];
         let Some(pebble) = Pebble::start(folder.path(), ports, 86_400, &refuses) else { return };
         let acme = pebble.acme.replacen("[acme]", &format!("[acme]\nchallenge = \"{challenge}\""), 1);
         let text = text(folder.path(), &acme, ports, stand::origin(), &[&["a.test", "www.a.test"]]);

@@ -147,6 +147,22 @@ fn what_the_authority_suggests_is_no_reason_to_ask_at_the_start() {
 }
 
 #[test]
+fn a_renewal_comes_forward_where_the_authority_suggests_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let ca = Ca::start(folder.path());
+    // It would be renewed after 24 seconds, and its authority is asked after three to six.
+    ca.issues_for(std::time::Duration::from_secs(36));
+    ca.suggests(-100, -50);
+    let text = text(folder.path(), &ca.settings(), (ANY, ANY), stand::origin(), &[&["a.test"]]);
+    let steered = Steered::start(folder.path(), &text);
+    let tls = steered.server.addresses()[1];
+    ca.leads_to(steered.server.addresses()[0], tls);
+    stand::wait_for("a certificate", || shown(tls, "a.test").is_ok());
+    let first = shown(tls, "a.test").unwrap();
+    stand::wait_for("a renewal", || shown(tls, "a.test").unwrap() != first);
+}
+
+#[test]
 fn a_configuration_by_which_none_can_be_had_is_refused_with_the_remedy() {
     let listen =
         "[[listen]]\naddress = \"127.0.0.1:0\"\n[[listen]]\naddress = \"127.0.0.1:1\"\nsite_certificates = true\n";
