@@ -5,6 +5,7 @@
 // `println!` and its like panic when their stream is closed: `diagnostics` writes to people instead.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
+pub mod acme;
 pub mod activation;
 mod allocator;
 mod base64;

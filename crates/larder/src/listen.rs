@@ -21,6 +21,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::AsyncWriteExt;
 
 /// Accepts connections until the listener closes or the worker drains.
 pub async fn accept(space: Rc<Workspace>, socket: TcpListener, mut listener: Arc<Listener>) {
@@ -94,6 +95,8 @@ fn welcome(space: &Rc<Workspace>, listener: &Arc<Listener>, arrival: Arrival) {
         let stream = Rewound::new(read, Wire::Client(socket));
         let shaken = Box::pin(shake_hands(&space.env, config, stream)).await;
         match shaken.and_then(|wire| Ok((certificate_of(&wire, &peer.listener)?, wire))) {
+            // The handshake was all that its authority wanted.
+            Ok((_, mut wire)) if wire.validates_a_name() => drop(wire.shutdown().await),
             Ok((certificate, wire)) => {
                 let peer = PeerFacts { certificate, sni: wire.server_name(), ..peer };
                 if wire.speaks_http2() {

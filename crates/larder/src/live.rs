@@ -37,6 +37,12 @@ impl<T> Live<T> {
         before
     }
 
+    /// Has everybody find out again what they remember of the value, which stays the same.
+    pub fn touch(&self) {
+        let _value = self.value.lock();
+        self.edition.fetch_add(1, Ordering::Release);
+    }
+
     /// Which edition holds, from 1.
     pub fn edition(&self) -> u64 {
         self.edition.load(Ordering::Acquire)
@@ -108,5 +114,8 @@ mod tests {
         assert_eq!((**first, **copy.of(&live), *live.value()), (1, 2, 2));
         drop(first);
         assert_eq!(Arc::strong_count(&before), 1);
+        let edition = live.edition();
+        live.touch();
+        assert!(live.edition() > edition && **copy.of(&live) == 2);
     }
 }

@@ -15,6 +15,7 @@ use crate::record::Query;
 use crate::run::control::Reloaded;
 use crate::shared::{OpenListener, Shared, StartError, ValueSources, listener};
 use crate::tls::served::CertificateStamp;
+use crate::tls::site_certificates::SiteCertificates;
 use std::collections::HashSet;
 use std::io;
 use std::net::TcpListener;
@@ -113,7 +114,8 @@ impl Shared {
         reloaded.read_again = read_again(&wanted);
         let people = self.common.people.prepare(&wanted)?;
         let log = new_log(&old, &wanted)?;
-        let new_listeners = new_listeners(&wanted, listeners).map_err(|error| in_one_line(&error))?;
+        let of_sites = &self.common.site_certificates;
+        let new_listeners = new_listeners(&wanted, listeners, of_sites).map_err(|error| in_one_line(&error))?;
         // Last, for it may take as long as reading a list does.
         let lists = self.list_keeper.prepare(&wanted.lists, wanted.access.country_file.as_deref())?;
         Ok(Prepared { config: wanted, sources, log, people, lists, new_listeners, reloaded })
@@ -148,6 +150,9 @@ impl Shared {
         // Before the settings: rules that name a new list find it.
         if let Err(error) = self.list_keeper.have(&config.lists, lists) {
             tracing::error!("the lists of [[list]] cannot be kept: {error}");
+        }
+        if let Err(error) = self.acme.have(&config) {
+            tracing::error!("certificates of sites cannot be kept: {error}");
         }
         self.groups.have(&config.origins);
         if let Err(error) = self.common.people.have(people, &config) {
@@ -235,12 +240,16 @@ fn log_place(to: &LogTo) -> String {
 }
 
 /// Certificates are read anew even when nothing else changed: that is how renewed ones come in force.
-fn new_listeners(wanted: &Config, listeners: &[OpenListener]) -> Result<Vec<NewListener>, StartError> {
+fn new_listeners(
+    wanted: &Config,
+    listeners: &[OpenListener],
+    of_sites: &Arc<SiteCertificates>,
+) -> Result<Vec<NewListener>, StartError> {
     let mut taken = vec![false; listeners.len()];
     let mut new_listeners = Vec::new();
     for listen in &wanted.listens {
         let files = CertificateStamp::of(listen);
-        let new = listener(listen)?;
+        let new = listener(listen, of_sites)?;
         let number =
             (0..listeners.len()).find(|&number| !taken[number] && listeners[number].configured == listen.address);
         let (bound, change) = match number {

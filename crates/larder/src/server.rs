@@ -67,7 +67,9 @@ impl Server {
         let roots = TrustedRoots::read(&config.upstream.extra_roots).map_err(StartError::Tls)?;
         let client_tls = tls::client_config(&roots).map_err(StartError::Tls)?;
         let files: Vec<CertificateStamp> = config.listens.iter().map(CertificateStamp::of).collect();
-        let listeners = config.listens.iter().map(listener).collect::<Result<Vec<_>, _>>()?;
+        let of_sites = Arc::default();
+        let listeners = config.listens.iter().map(|listen| listener(listen, &of_sites));
+        let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
         // The log is opened before clients can come, for that may take a moment. Its thread ends with the last sender.
         let (log, _writer) = open_log(config)?;
         let sockets = listening_sockets(config, std::mem::take(&mut plan.passed))?;
@@ -87,17 +89,18 @@ impl Server {
         let nursery = Nursery::new(Arc::clone(&mounts), folder.path().to_owned());
         let Plan { config, sources, reread, .. } = plan;
         let mut common = common(config, disk, log);
+        common.site_certificates = of_sites;
         common.parent_healths = Arc::clone(&upstream.memory.parents);
         common.traces =
             Traces::open(&common.config, &common.via_name, Arc::clone(&client_tls)).map_err(StartError::Traces)?;
         common.people.fetch_with(Arc::clone(&client_tls));
         let people = common.people.prepare(&common.config).map_err(StartError::People)?;
         common.people.have(people, &common.config).map_err(StartError::Scripts)?;
-        let list_keeper = Keeper::new(Arc::clone(&common.lists), folder.path(), client_tls);
+        let list_keeper = Keeper::new(Arc::clone(&common.lists), folder.path(), Arc::clone(&client_tls));
         let country_file = common.config.access.country_file.as_deref();
         let lists = list_keeper.prepare(&common.config.lists, country_file).map_err(StartError::List)?;
         list_keeper.have(&common.config.lists, lists).map_err(StartError::Lists)?;
-        let parts = Parts { common, sources, reread, roots, folder, admin, nursery, list_keeper, groups };
+        let parts = Parts { common, sources, reread, roots, client_tls, folder, admin, nursery, list_keeper, groups };
         let shared = Arc::new(Shared::new(parts));
         let configured = shared.common.config.listens.iter().map(|listen| listen.address);
         let open = configured.zip(&addresses).zip(&listeners).zip(files);
@@ -107,6 +110,7 @@ impl Server {
         });
         shared.listeners.lock().extend(open);
         shared.note_own_addresses(shared.listeners.lock().iter());
+        shared.acme.have(&shared.common.config).map_err(StartError::Thread)?;
         shared.nursery.have(&shared.common.config.mounts).map_err(StartError::Scripts)?;
         let mut server = Server { shared, addresses, threads: Vec::new(), upkeep: None };
         server.start_workers(sockets, &listeners, &upstream)?;
@@ -192,6 +196,7 @@ impl Server {
         }
         self.shared.nursery.stop();
         self.shared.list_keeper.stop();
+        self.shared.acme.stop();
         self.shared.common.people.stop();
         if let Some(disk) = self.shared.common.cache.disk() {
             disk.close();

@@ -5,6 +5,7 @@ use crate::in_memory::MemoryStream;
 use crate::mount::MountStream;
 use crate::socket::{OtherSide, Socket};
 use crate::tls::ALPN_HTTP_2;
+use crate::tls::site_certificates::ALPN_ACME_TLS_1;
 use larder_wire::Host;
 use rustls::pki_types::CertificateDer;
 use socket2::SockRef;
@@ -187,6 +188,11 @@ impl Wire {
             _ => None,
         };
         protocol == Some(ALPN_HTTP_2)
+    }
+
+    /// Whether the handshake of a client was there to validate a name alone (RFC 8737): nothing is spoken behind it.
+    pub fn validates_a_name(&self) -> bool {
+        matches!(self, Wire::TlsServer(stream) if stream.get_ref().1.alpn_protocol() == Some(ALPN_ACME_TLS_1))
     }
 
     /// The stream below all TLS of a client.

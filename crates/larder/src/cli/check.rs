@@ -1,6 +1,7 @@
 //! `larder check`: what is wrong with a configuration, and what it would do.
 
 use super::{Flags, TROUBLE, WRONG, print};
+use crate::acme;
 use crate::clock;
 use crate::config::application::Interface;
 use crate::config::places::Here;
@@ -189,7 +190,7 @@ fn own_programs(config: &Config) -> Option<String> {
     ))
 }
 
-/// The notes on certificates of listeners that clients refuse, or soon will.
+/// The notes on certificates of listeners and sites that clients refuse, or soon will.
 fn certificates_that_end(config: &Config) -> String {
     let now = clock::now();
     let files = config.listens.iter().flat_map(|listen| listen.tls.iter().map(move |files| (listen, files)));
@@ -197,7 +198,8 @@ fn certificates_that_end(config: &Config) -> String {
         let served = ServedCertificate::read(files).ok().flatten()?;
         Some(format!("note: listen {} ({}): {}\n", listen.address, listen.place, served.trouble(now)?))
     };
-    files.filter_map(note).collect()
+    let of_sites = acme::notes(config).into_iter().map(|note| format!("note: {note}\n"));
+    files.filter_map(note).chain(of_sites).collect()
 }
 
 /// The note on listeners at which anybody may claim any address.
@@ -295,7 +297,7 @@ fn troubles(loaded: &Loaded) -> Vec<String> {
     if let Err(error) = crate::tls::roots(&config.upstream.extra_roots) {
         troubles.push(format!("{}: {}", place_of("upstream.extra_roots"), super::explain(&error)));
     }
-    for listen in config.listens.iter().filter(|listen| !listen.tls.is_empty()) {
+    for listen in config.listens.iter().filter(|listen| listen.is_tls()) {
         if let Err(error) = ClientTrust::load(&listen.clients) {
             troubles.push(format!("listen {} ({}): {}", listen.address, listen.place, super::explain(&error)));
         }

@@ -110,13 +110,13 @@ fn welcome(server: &Server, file: Option<&Path>) -> String {
 /// A line to try: the origin of a listener, or the first site where there is one, else the proxy.
 fn next_step(config: &Config, address: &str) -> String {
     if let Some(listen) = config.listens.first().filter(|listen| listen.origin.is_some()) {
-        let scheme = if listen.tls.is_empty() { "http" } else { "https" };
+        let scheme = if listen.is_tls() { "https" } else { "http" };
         return format!("`curl -i {scheme}://{address}/` twice, then `larder explain {scheme}://{address}/`");
     }
     let hosts = config.sites.iter().flat_map(|site| &site.hosts).map(ToString::to_string);
     let host = hosts.into_iter().find(|host| !host.contains('*'));
     match (host, config.listens.first()) {
-        (Some(host), Some(listen)) if listen.tls.is_empty() => {
+        (Some(host), Some(listen)) if !listen.is_tls() => {
             format!("`curl -I -H 'Host: {host}' http://{address}/`, then `larder explain http://{host}/`")
         }
         (Some(host), Some(_)) => {

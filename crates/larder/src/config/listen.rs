@@ -16,6 +16,8 @@ pub struct Listen {
     pub address: SocketAddr,
     /// Certificates to serve TLS with, chosen by SNI, the first one when none fits; empty: clear text.
     pub tls: Vec<CertificateFiles>,
+    /// Whether TLS is served with the certificates of sites, beside those in `tls`.
+    pub site_certificates: bool,
     /// Which certificates of clients TLS asks for.
     pub clients: ClientCertificates,
     /// Whether CONNECT tunnels are opened with certificates of the local CA.
@@ -48,6 +50,7 @@ impl Listen {
         Listen {
             address,
             tls: Vec::new(),
+            site_certificates: false,
             clients: ClientCertificates::default(),
             intercept: false,
             http2: true,
@@ -61,6 +64,11 @@ impl Listen {
             activation: None,
             place: SourceLine::default(),
         }
+    }
+
+    /// Whether clients speak TLS here.
+    pub fn is_tls(&self) -> bool {
+        self.site_certificates || !self.tls.is_empty()
     }
 
     /// Whether clients may use it as a forward proxy.
@@ -243,6 +251,9 @@ pub static LISTEN: &[Setting<Listen>] = &[
     .about("Address and port where clients are served, as `0.0.0.0:8080` or `[::]:8080`; port 0 takes a free one."),
     OfListen::new("listen.intercept", Field::Flag(|l| &mut l.intercept)).about(
         "Whether CONNECT tunnels are opened with certificates of the local CA (`larder ca`), which clients must trust.",
+    ),
+    OfListen::new("listen.site_certificates", Field::Flag(|l| &mut l.site_certificates)).about(
+        "Whether TLS is served with the certificates of sites (`site.certificate`, [acme.md](acme.md)). Files in `tls` come first, for the names that they have.",
     ),
     OfListen::new("listen.http2", Field::Flag(|l| &mut l.http2)).about(
         "Whether clients may speak HTTP/2 ([http2.md](http2.md)): over TLS and inside intercepted tunnels by ALPN, in clear text by its preface (prior knowledge).",

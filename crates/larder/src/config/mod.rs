@@ -5,6 +5,7 @@
 //! wrong at once. Behind this border nothing is checked twice.
 
 mod access;
+pub mod acme;
 pub mod application;
 pub mod bandwidth;
 pub mod container;
@@ -45,6 +46,7 @@ pub mod units;
 pub mod url;
 
 pub use access::{Access, EXTERNAL_MAX};
+pub use acme::{Acme, AcmeChallenge, SiteCertificate};
 pub use foreign::hint as foreign_hint;
 pub use forward::{ForwardHooks, ForwardParents};
 pub use helper::{ForwardHelpers, Helper, HelperFailure};
@@ -84,6 +86,8 @@ pub struct Config {
     pub listens: Vec<Listen>,
     /// Where the page and the metrics are; `None` switches them off.
     pub admin: Option<SocketAddr>,
+    /// The authority that issues certificates of sites.
+    pub acme: Acme,
     /// Neighbouring caches that may ask what is stored here.
     pub neighbours: Neighbours,
     /// When a queue counts as overloaded.
@@ -269,6 +273,7 @@ impl Default for Config {
         Config {
             listens: vec![Listen::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 3128)))],
             admin: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 3129))),
+            acme: Acme::default(),
             neighbours: Neighbours::default(),
             overload: Overload::default(),
             admin_token: None,
@@ -365,8 +370,16 @@ impl Config {
     /// The folder of the local CA: with a store named it lies there, else in the user's data folder, for a
     /// cache folder may be emptied at any time and trust in the CA would go with it.
     pub fn authority_folder(&self) -> Option<PathBuf> {
-        let folder = self.store.clone().or_else(|| user_folder("XDG_DATA_HOME", ".local/share"));
-        folder.map(|folder| folder.join("ca"))
+        self.lasting_folder().map(|folder| folder.join("ca"))
+    }
+
+    /// The folder of the account at the authority of `[acme]` and of the certificates that it has issued, beside that of the local CA.
+    pub fn acme_folder(&self) -> Option<PathBuf> {
+        self.lasting_folder().map(|folder| folder.join("acme"))
+    }
+
+    fn lasting_folder(&self) -> Option<PathBuf> {
+        self.store.clone().or_else(|| user_folder("XDG_DATA_HOME", ".local/share"))
     }
 }
 
@@ -416,6 +429,8 @@ pub struct Site {
     pub origin: Arc<SiteOrigin>,
     /// Which `Host` the origin sees.
     pub host_header: HostHeader,
+    /// Where its certificate comes from.
+    pub certificate: SiteCertificate,
     /// Whether the origin is asked by HTTP/2; as `upstream.http2` says where `None`.
     pub http2: Option<OriginHttp2>,
     /// The `[[python]]` whose processes run the application that is its origin; empty: the only one, or the defaults.

@@ -1,5 +1,7 @@
 //! The parser from a TOML file and flags to a [`Config`], which collects all errors.
 
+mod acme;
+
 mod origin;
 
 mod icap;
@@ -21,8 +23,8 @@ use super::sites;
 use super::table::{LISTEN, LISTEN_TLS, MIRROR, PYTHON, SETTINGS, SITE, SITE_ROUTE, STORE_RULE};
 use super::url::SiteOrigin;
 use super::{
-    CertificateFiles, Config, HostHeader, Listen, Mirror, MirrorSetting, Mirroring, Mount, Python, Site, SiteRoute,
-    Sites, SourceLine, StoreRule, Transparent, mirrors, url,
+    CertificateFiles, Config, HostHeader, Listen, Mirror, MirrorSetting, Mirroring, Mount, Python, Site,
+    SiteCertificate, SiteRoute, Sites, SourceLine, StoreRule, Transparent, mirrors, url,
 };
 use crate::lines;
 use larder_wire::{Host, Scheme, Url};
@@ -308,7 +310,7 @@ impl Parser {
         let wrong = match listen.transparent {
             Transparent::Off => return,
             _ if listen.origin.is_some() => "origin",
-            _ if !listen.tls.is_empty() => "tls",
+            _ if listen.is_tls() => "tls",
             _ if listen.forward == Some(false) => "forward",
             _ if !listen.proxy_protocol.is_empty() => "proxy_protocol",
             _ if matches!(listen.mirror, MirrorSetting::Always(Mirroring::All | Mirroring::Named)) => "mirror",
@@ -324,7 +326,7 @@ impl Parser {
         let wrong = match listen.socks {
             false => return,
             _ if listen.origin.is_some() => "origin",
-            _ if !listen.tls.is_empty() => "tls",
+            _ if listen.is_tls() => "tls",
             _ if listen.forward == Some(false) => "forward",
             _ if listen.transparent.is_on() => "transparent",
             _ if matches!(listen.mirror, MirrorSetting::Always(Mirroring::All | Mirroring::Named)) => "mirror",
@@ -686,6 +688,7 @@ impl Parser {
         self.mounts();
         self.finish_rules();
         self.check_people();
+        self.check_acme();
         let config = &mut self.loaded.config;
         if !self.loaded.sources.contains_key("memory_object_bytes_max") {
             config.memory_object_bytes_max = Config::memory_object_bytes_max_for(config.memory_bytes);
@@ -755,6 +758,7 @@ pub(super) fn any_site() -> Site {
         prefix: "/".to_owned(),
         origin,
         host_header: HostHeader::Client,
+        certificate: SiteCertificate::None,
         http2: None,
         python: String::new(),
         hooks: Vec::new(),

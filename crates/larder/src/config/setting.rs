@@ -423,6 +423,7 @@ impl<T: Clone> Setting<T> {
             }
             "URL or none" => "an http or https URL, or none".to_owned(),
             "networks" => "a network".to_owned(),
+            "addresses of mail" => "an address of mail".to_owned(),
             "ports" => "a port".to_owned(),
             "files" => "a file".to_owned(),
             "host patterns" => "a host".to_owned(),

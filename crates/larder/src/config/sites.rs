@@ -155,7 +155,7 @@ fn under(prefix: &[u8], path: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::url::SiteOrigin;
-    use super::super::{HostHeader, SourceLine};
+    use super::super::{HostHeader, SiteCertificate, SourceLine};
     use super::*;
     use proptest::prelude::*;
     use std::sync::Arc;
@@ -166,6 +166,7 @@ mod tests {
             prefix: prefix.to_owned(),
             origin: Arc::new(SiteOrigin::new(Url::parse("http://origin/").unwrap())),
             host_header: HostHeader::Client,
+            certificate: SiteCertificate::None,
             http2: None,
             python: String::new(),
             hooks: Vec::new(),

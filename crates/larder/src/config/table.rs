@@ -20,8 +20,8 @@ pub use super::python::PYTHON;
 use super::setting::{Field, Setting, word};
 pub use super::site_route::SITE_ROUTE;
 use super::{
-    CacheMode, CertificateFiles, Config, DiskAdmission, HostPattern, Log, LogFormat, LogTo, OriginHttp2, PRESETS,
-    ResolverKind, set_cookie_word, units, url,
+    AcmeChallenge, CacheMode, CertificateFiles, Config, DiskAdmission, HostPattern, Log, LogFormat, LogTo, OriginHttp2,
+    PRESETS, ResolverKind, set_cookie_word, units, url,
 };
 use larder_cache::policy::SetCookie;
 use larder_rules::network;
@@ -295,6 +295,33 @@ pub static SETTINGS: &[Setting<Config>] = &[
         push: |c, text| network(text).map(|net| c.access.purge.push(net)).is_some(),
     })
     .about("Client addresses that may use the method PURGE, on the URL of the request or, with `Surrogate-Key`, on tags; others are answered 403. An empty list leaves PURGE to the origins."),
+    Whole::new("acme.directory", Field::Text {
+        form: "letsencrypt, letsencrypt-staging or a URL with https",
+        read: |c| c.acme.directory_text(),
+        write: |c, text| c.acme.take_directory(text),
+    })
+    .about("The authority that issues the certificates of sites with `certificate = \"acme\"` ([acme.md](acme.md)): the URL of its directory (RFC 8555), or a known name. `upstream.extra_roots` are trusted beside the system's."),
+    Whole::new("acme.contact", Field::Texts {
+        form: "addresses of mail",
+        read: |c| c.acme.contact.clone(),
+        clear: |c| c.acme.contact.clear(),
+        push: |c, text| {
+            c.acme.contact.push(text.to_owned());
+            is_mail(text)
+        },
+    })
+    .about("Where the authority may write about the account."),
+    Whole::new("acme.terms_agreed", Field::Flag(|c| &mut c.acme.terms_agreed))
+        .about("Whether the operator agrees to the terms of service of the authority. Without it nothing is asked of the authority, and `certificate = \"acme\"` is refused."),
+    Whole::new("acme.challenge", Field::Text {
+        form: "auto, http-01 or tls-alpn-01",
+        read: |c| c.acme.challenge.as_str().to_owned(),
+        write: |c, text| {
+            let choice = word(&AcmeChallenge::ALL, AcmeChallenge::as_str, text);
+            choice.map(|choice| c.acme.challenge = choice).is_some()
+        },
+    })
+    .about("How the authority is shown that a name leads here: by a file at port 80 (`http-01`), or in the handshake at port 443 (`tls-alpn-01`, RFC 8737). `auto` begins with the first that the listeners permit, and takes the other one after a failure."),
     Whole::new("neighbours.icp", Field::Text {
         form: "ADDR:PORT or none",
         read: |c| c.neighbours.icp.map_or("none".to_owned(), |address| address.to_string()),
@@ -607,6 +634,16 @@ pub static LISTEN_TLS: &[Setting<CertificateFiles>] = &[
         .about("PEM file with the certificate and those above it. With several entries the client's SNI chooses, the first is for the rest. All files of certificates are read again within seconds after one of them has changed; where they can't be used then, the old ones count on, and the log says why. `larder check` and the log warn two weeks before a certificate ends."),
     OfTls::new("listen.tls.key", Field::Path(|t| &mut t.key)).required().about("PEM file with the private key."),
 ];
+
+/// Whether a text looks like an address of mail that may stand in a URL (`mailto:`, RFC 6068).
+fn is_mail(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"?&,;:<>\"\\%".contains(&byte);
+    text.len() <= 254
+        && text.bytes().all(is_plain)
+        && text
+            .split_once('@')
+            .is_some_and(|(name, host)| !name.is_empty() && host.contains('.') && !host.contains('@'))
+}
 
 const SYSLOG: &str = "/dev/log";
 

@@ -21,6 +21,8 @@ use std::ops::AddAssign;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+mod certificates;
+
 /// One metric.
 pub struct Family {
     /// Its name.
@@ -170,18 +172,9 @@ pub static FAMILIES: &[Family] = &[
     gauge("larder_start_time_seconds", "When the server started, in seconds since 1970.", |admin, samples| {
         samples.one(admin.started.as_secs_f64());
     }),
-    gauge(
-        "larder_certificate_end_seconds",
-        "When a certificate of a listener ends, in seconds since 1970, by listener and first name.",
-        |admin, samples| {
-            for open in admin.listeners.lock().iter() {
-                for served in &open.listener.served {
-                    let certificate = format!("{} {}", open.configured, served.name);
-                    samples.labelled("certificate", &certificate, served.not_after.0);
-                }
-            }
-        },
-    ),
+    certificates::ENDS,
+    certificates::MISSING,
+    certificates::ORDERS,
     gauge("larder_workers", "Worker threads that serve.", |admin, samples| samples.one(admin.upstream.lock().len())),
     gauge("larder_connections", "Client connections that are open.", |admin, samples| {
         samples.one(admin.connections.count());
@@ -665,6 +658,7 @@ pub static FAMILIES: &[Family] = &[
             samples.labelled("thread", "log", admin.common.log.restarts());
             samples.labelled("thread", "neighbours", admin.neighbours.restarts.load(Ordering::Relaxed));
             samples.labelled("thread", "lists", admin.list_keeper.restarts());
+            samples.labelled("thread", "acme", admin.acme.restarts());
             let traces = admin.common.traces.as_ref().map_or(0, |it| it.counts().restarts.load(Ordering::Relaxed));
             samples.labelled("thread", "traces", traces);
             samples.labelled(

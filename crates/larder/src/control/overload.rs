@@ -1,6 +1,7 @@
-//! Queues that are behind at this moment, in words, for the page and `larder top`.
+//! Queues that are behind at this moment and certificates that are missing, in words, for the page and `larder top`.
 
 use super::Admin;
+use crate::acme::CertificateState;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
@@ -15,7 +16,21 @@ pub(super) fn behind(admin: &Admin) -> Vec<String> {
         all.filter(|origin| origin.is_behind).map(|origin| origin.origin.to_string()).collect()
     };
     let folders = admin.common.cache.disk().map_or(0, |disk| disk.stats().folders_behind);
-    sentences(&origins, admin.common.workers_behind.load(Ordering::Relaxed), folders)
+    let mut all = sentences(&origins, admin.common.workers_behind.load(Ordering::Relaxed), folders);
+    all.extend(admin.acme.states().iter().filter_map(without_certificate).take(NAMED_MAX));
+    all
+}
+
+/// A sentence about a certificate that sites need and could not be had.
+fn without_certificate(state: &CertificateState) -> Option<String> {
+    let name = state.names.first()?;
+    let more = if state.names.len() > 1 { format!(" and {} more", state.names.len() - 1) } else { String::new() };
+    match (&state.served, &state.trouble) {
+        (None, None) => Some(format!("The certificate for {name}{more} is being ordered: TLS is refused until then.")),
+        (None, Some(why)) => Some(format!("There is no certificate for {name}{more}: {why}.")),
+        (Some(_), Some(why)) => Some(format!("The certificate for {name}{more} could not be renewed: {why}.")),
+        (Some(_), None) => None,
+    }
 }
 
 fn sentences(origins: &BTreeSet<String>, workers: u64, folders: u64) -> Vec<String> {

@@ -82,6 +82,7 @@ pub fn examine(loaded: &Loaded) -> Vec<Finding> {
     findings.push(system::clock());
     findings.extend(system::names(config));
     findings.extend(system::trust(config));
+    findings.extend(system::certificates(config));
     findings
 }
 

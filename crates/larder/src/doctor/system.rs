@@ -1,6 +1,7 @@
 //! Ports, limits, memory, clock, names and trust.
 
 use super::Finding;
+use crate::acme;
 use crate::bind;
 use crate::clock;
 use crate::config::units::show_size;
@@ -188,6 +189,18 @@ pub(super) fn trust(config: &Config) -> Vec<Finding> {
         ),
     });
     findings
+}
+
+/// The certificates that sites have by ACME.
+pub(super) fn certificates(config: &Config) -> Vec<Finding> {
+    let many = config.acme_certificates().len();
+    let notes = acme::notes(config);
+    let remedy = "the log and the page of the running Larder say how its orders go";
+    match (many, notes.is_empty()) {
+        (0, _) => Vec::new(),
+        (_, true) => vec![Finding::well("certificates", format!("{many} by ACME, none of them late"))],
+        (_, false) => notes.into_iter().map(|note| Finding::poor("certificates", note, remedy)).collect(),
+    }
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use crate::reach::{Asker, OwnAddresses, Reach, Way};
 use crate::record::{Names, Number, Query, Readers, Record, Run};
 use crate::tally::{Counters, Tally};
 use crate::ticker::Ticker;
+use crate::tls::site_certificates::SiteCertificates;
 use crate::tokens::Tokens;
 use crate::trace::Traces;
 use crate::upstream::{NeighbourHealths, ParentHealths, Upstreams};
@@ -79,6 +80,8 @@ pub struct Common {
     pub tokens: Tokens,
     /// Services of ICAP.
     pub icap: Services,
+    /// The certificates of sites, and open challenges of their authority.
+    pub site_certificates: Arc<SiteCertificates>,
     /// Counters since the start.
     pub counters: Counters,
     /// Turns numbers of requests into names and back.
@@ -121,6 +124,7 @@ impl Common {
             rates: Rates::default(),
             people: People::of_store(config.store.clone()),
             tokens: Tokens::default(),
+            site_certificates: Arc::default(),
             counters: Counters::default(),
             names: Names::default(),
             log,

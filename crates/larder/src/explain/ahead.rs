@@ -142,7 +142,7 @@ pub async fn ahead(
     // Hooks are not asked for requests that nobody sent.
     let scene = Scene {
         client: asking.client,
-        scheme: if listen.tls.is_empty() { Scheme::Http } else { Scheme::Https },
+        scheme: if listen.is_tls() { Scheme::Https } else { Scheme::Http },
         via_name: of_server.via_name.unwrap_or("larder"),
         for_run: asking.of_run,
         handed_out: of_server.handed_out,
@@ -152,7 +152,7 @@ pub async fn ahead(
         supposed: &supposed,
         certificate: certificate.as_ref(),
         // Without an opened tunnel the handshake is that with the listener.
-        sni: sni.as_ref().filter(|_| !listen.tls.is_empty() && !opened),
+        sni: sni.as_ref().filter(|_| listen.is_tls() && !opened),
         ..Scene::at(listen, (&places.config, &own, &found))
     };
     let at_tunnel = match opened {
@@ -298,7 +298,7 @@ fn listener<'a>(asking: &Asking, url: &Url, places: &'a Places) -> Result<&'a Li
 /// The listener that a client with this URL would use: for a site the one at its port, or one with TLS for https; for
 /// all else the first listener that is a proxy.
 fn fitting<'a>(url: &Url, config: &'a Config) -> Option<&'a Listen> {
-    let speaks = |listen: &&Listen| listen.tls.is_empty() == (url.scheme != Scheme::Https);
+    let speaks = |listen: &&Listen| listen.is_tls() == (url.scheme == Scheme::Https);
     let is_served = |listen: &&Listen| listen.origin.is_some() || config.sites.find(url).is_some();
     let fits = || config.listens.iter().filter(speaks).filter(is_served);
     let at_port = fits().find(|listen| listen.address.port() == url.port);

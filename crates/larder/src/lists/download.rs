@@ -1,4 +1,5 @@
-//! The client that brings lists: one GET at a time, on a thread that no request waits for.
+//! The client that brings lists: one GET at a time, on a thread that no request waits for. Other threads of that kind use its parts for
+//! requests of their own.
 
 use crate::config::list::Sha256;
 use crate::tls;
@@ -63,12 +64,12 @@ pub fn fetch(
     let end = Instant::now() + within;
     let mut url = url.clone();
     for _ in 0..=REDIRECTIONS_MAX {
-        let mut answer = Answer::ask(&url, validators, tls, end)?;
+        let mut answer = Answer::ask(&url, request(&url, validators).as_bytes(), tls, end)?;
         let location =
             answer.head.fields.text("Location").filter(|_| matches!(answer.head.status, 301 | 302 | 303 | 307 | 308));
         match (answer.head.status, location) {
             (200, _) => {
-                let sha256 = answer.body(bytes_max, to)?;
+                let sha256 = content(&mut answer, bytes_max, to)?;
                 let fields = &answer.head.fields;
                 let (validators, fresh_for) = (validators_of(fields), fresh_for(fields));
                 return Ok(Downloaded::Content { validators, sha256, fresh_for });
@@ -160,16 +161,34 @@ trait Stream: Read + Write {}
 
 impl<S: Read + Write> Stream for S {}
 
+/// Writes the body of an answer to `to`, and gives its SHA-256.
+fn content(answer: &mut Answer, bytes_max: u64, to: &mut impl Write) -> io::Result<Sha256> {
+    if answer.head.fields.text("Content-Encoding").is_some_and(|coding| !coding.eq_ignore_ascii_case("identity")) {
+        // An unpacked file may have the digest that is configured; a coding that nobody asked for changes it.
+        return Err(invalid("it came in a coding that was not asked for"));
+    }
+    let mut sum = digest::Context::new(&digest::SHA256);
+    answer.body(&Method::Get, bytes_max, |piece| {
+        sum.update(piece);
+        to.write_all(piece)
+    })?;
+    let mut sha256 = [0; 32];
+    sha256.copy_from_slice(sum.finish().as_ref());
+    Ok(sha256)
+}
+
 /// An answer whose head was read.
-struct Answer {
+pub struct Answer {
     stream: Box<dyn Stream>,
-    head: ResponseHead,
+    /// Its head.
+    pub head: ResponseHead,
     /// Bytes behind the head that were read with it.
     read: Vec<u8>,
 }
 
 impl Answer {
-    fn ask(url: &Url, validators: &Validators, tls: &Arc<ClientConfig>, end: Instant) -> io::Result<Answer> {
+    /// Sends a request on a connection of its own, and reads the head of the answer. All of it, the body too, has to end before `end`.
+    pub fn ask(url: &Url, request: &[u8], tls: &Arc<ClientConfig>, end: Instant) -> io::Result<Answer> {
         let tcp = Timed { tcp: connect(&url.host, url.port, end)?, end };
         let mut stream: Box<dyn Stream> = match url.scheme {
             // No list is taken from an FTP server: its URL is refused where it is configured.
@@ -180,7 +199,7 @@ impl Answer {
                 Box::new(StreamOwned::new(client, tcp))
             }
         };
-        stream.write_all(request(url, validators).as_bytes())?;
+        stream.write_all(request)?;
         stream.flush()?;
         let mut read = Vec::new();
         let mut some = [0; 16 << 10];
@@ -207,14 +226,15 @@ impl Answer {
         }
     }
 
-    fn body(&mut self, bytes_max: u64, to: &mut impl Write) -> io::Result<Sha256> {
-        if self.head.fields.text("Content-Encoding").is_some_and(|coding| !coding.eq_ignore_ascii_case("identity")) {
-            // An unpacked file may have the digest that is configured; a coding that nobody asked for changes it.
-            return Err(invalid("it came in a coding that was not asked for"));
-        }
-        let framing = framing::of_response(&self.head, &Method::Get).map_err(|fault| invalid(fault.detail))?;
+    /// Gives the pieces of the body to `take`; one of more bytes than `bytes_max` is an error. `method` is that of the request.
+    pub fn body(
+        &mut self,
+        method: &Method,
+        bytes_max: u64,
+        mut take: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let framing = framing::of_response(&self.head, method).map_err(|fault| invalid(fault.detail))?;
         let mut decoder = Decoder::new(framing, Side::Origin);
-        let mut sum = digest::Context::new(&digest::SHA256);
         let mut bytes = 0;
         let mut some = vec![0; 64 << 10];
         loop {
@@ -224,18 +244,17 @@ impl Answer {
                     let piece = &self.read[range];
                     bytes += piece.len() as u64;
                     if bytes > bytes_max {
-                        return Err(invalid(format!("it is longer than {bytes_max} bytes, the limit of a list")));
+                        return Err(invalid(format!("it is longer than {bytes_max} bytes, the limit")));
                     }
-                    sum.update(piece);
-                    to.write_all(piece)?;
+                    take(piece)?;
                 }
-                Event::End(_) => break,
+                Event::End(_) => return Ok(()),
                 Event::NeedMore => {
                     self.read.drain(..decoded.consumed);
                     match read_some(&mut self.stream, &mut some)? {
                         0 => {
                             decoder.finish().map_err(|_| invalid("the connection was closed inside the body"))?;
-                            break;
+                            return Ok(());
                         }
                         length => self.read.extend_from_slice(&some[..length]),
                     }
@@ -244,9 +263,6 @@ impl Answer {
             }
             self.read.drain(..decoded.consumed);
         }
-        let mut sha256 = [0; 32];
-        sha256.copy_from_slice(sum.finish().as_ref());
-        Ok(sha256)
     }
 }
 

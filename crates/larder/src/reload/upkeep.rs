@@ -54,7 +54,7 @@ impl Shared {
             }
             open.files = files;
             let OpenListener { configured, bound, listener: old, .. } = open;
-            match listener(listen) {
+            match listener(listen, &self.common.site_certificates) {
                 Ok(new) => {
                     new.is_bound_to(*bound);
                     old.replace_by(Arc::clone(&new));

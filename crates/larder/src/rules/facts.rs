@@ -14,6 +14,7 @@ use crate::package_index::IndexFormat;
 use crate::people::{ClientCertificate, ConnectionLogin, People, User};
 use crate::rates::Rates;
 use crate::reach::{self, Asker, OwnAddresses};
+use crate::tls::site_certificates::SiteCertificates;
 use larder_lists::Subject;
 use larder_lists::countries::{Countries, Country};
 use larder_rules::{Matched, Slots};
@@ -79,6 +80,8 @@ pub struct Scene<'a> {
     pub hook_lines: Option<&'a HookLines>,
     /// The listener's address in the configuration; `None` for that of a `larder run`.
     pub listener: Option<SocketAddr>,
+    /// Open challenges of the authority of certificates; `None` where a configuration is asked without its server.
+    pub challenges: Option<&'a SiteCertificates>,
     /// Requests counted by rules with a rate; `None` where they are not counted.
     pub rates: Option<&'a Rates>,
     /// Logins and helpers; `None` where a configuration is asked without its server, which then lets all through.
@@ -151,6 +154,7 @@ impl<'a> Scene<'a> {
             lists: None,
             hook_lines: None,
             listener: Some(listen.address),
+            challenges: None,
             rates: None,
             people: None,
             supposed: &[],
@@ -781,6 +785,7 @@ impl Facts<'_> {
     }
 }
 
+mod challenge;
 mod logins;
 
 pub(super) use logins::SESSION_FIELD;

@@ -97,7 +97,7 @@ pub(super) fn judge(facts: &mut Facts<'_>) -> Verdict {
     if let Some(verdict) = judge_group(facts) {
         return verdict;
     }
-    if let Some(page) = refusal_of_connection(facts) {
+    if let Some(page) = answer_before_rules(facts) {
         return Verdict::Answer(page);
     }
     if let (Method::Connect, Some((host, port))) = (facts.method(), facts.authority()) {
@@ -163,8 +163,11 @@ pub(super) fn judge(facts: &mut Facts<'_>) -> Verdict {
     }
 }
 
-/// The page for a request that its connection does not permit, whatever it asks for.
-fn refusal_of_connection(facts: &Facts<'_>) -> Option<Page> {
+/// The answer to an open challenge, or the page for a request that its connection does not permit, whatever it asks for.
+fn answer_before_rules(facts: &Facts<'_>) -> Option<Page> {
+    if let Some(answer) = facts.challenge() {
+        return Some(answer);
+    }
     match facts.asks_for_other_certificates() {
         true => Some(other_certificates()),
         false => transparent::refusal(facts),

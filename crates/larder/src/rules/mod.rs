@@ -174,6 +174,7 @@ fn judge_with(env: &Env, peer: &PeerFacts, request: &RequestHead, found: &FoundF
         hook_lines: Some(&env.hooks),
         lists: Some(&**lists),
         listener: listener.address,
+        challenges: Some(&env.common.site_certificates),
         rates: Some(&env.common.rates),
         supposed: &[],
         people: Some(PeopleScene {

@@ -4,6 +4,7 @@ mod folder;
 
 pub use folder::StoreFolder;
 
+use crate::acme;
 use crate::bind;
 use crate::clock;
 use crate::config::{Config, Listen, Loaded, ValueSource};
@@ -18,6 +19,7 @@ use crate::tls::clients::ClientTrust;
 use crate::tls::interception::Interception;
 use crate::tls::served::{CertificateStamp, ServedCertificate};
 use crate::tls::server::Certificates;
+use crate::tls::site_certificates::SiteCertificates;
 use crate::tls::{self, TlsError, TrustedRoots};
 use crate::upstream::{self, Groups, SettingsFault};
 use crate::visitors::{self, Visitor};
@@ -57,6 +59,8 @@ pub struct Shared {
     pub nursery: Nursery,
     /// Keeps the lists as their sources are.
     pub list_keeper: Keeper,
+    /// Keeps the certificates of sites.
+    pub acme: acme::Keeper,
     /// The groups of origins.
     pub groups: Arc<Groups>,
     /// Counts of the questions of neighbouring caches.
@@ -153,6 +157,8 @@ pub struct Parts {
     pub reread: Option<Reread>,
     /// Certificates that origins are verified by.
     pub roots: TrustedRoots,
+    /// TLS towards origins, which an authority of certificates is one of.
+    pub client_tls: Arc<rustls::ClientConfig>,
     /// The folder of the control socket.
     pub folder: StoreFolder,
     /// Where the admin side listens.
@@ -168,11 +174,19 @@ pub struct Parts {
 impl Shared {
     /// A server without listeners and workers yet.
     pub fn new(parts: Parts) -> Shared {
-        let Parts { common, sources, reread, roots, folder, admin, nursery, list_keeper, groups } = parts;
+        let Parts { common, sources, reread, roots, client_tls, folder, admin, nursery, list_keeper, groups } = parts;
         let config = &common.config;
         let authority_folder = config.authority_folder().unwrap_or_else(|| folder.path().join("ca"));
+        let pass = config.intercept.pass.clone();
+        let common = Arc::new(common);
+        // Verdicts on requests for a challenge that came before it was opened hold no more.
+        let opened = {
+            let common = Arc::clone(&common);
+            move || common.live.touch()
+        };
+        let of_sites = Arc::clone(&common.site_certificates);
         Shared {
-            interception: Arc::new(Interception::new(authority_folder, config.intercept.pass.clone())),
+            interception: Arc::new(Interception::new(authority_folder, pass)),
             connections: Arc::default(),
             sources: Mutex::new(sources),
             retired: Mutex::default(),
@@ -182,6 +196,7 @@ impl Shared {
             listeners: Mutex::default(),
             nursery,
             list_keeper,
+            acme: acme::Keeper::new(of_sites, client_tls, opened, &folder.path().join("acme")),
             groups,
             control_restarts: AtomicU64::new(0),
             upstream: Mutex::default(),
@@ -195,7 +210,7 @@ impl Shared {
             runs_opened: AtomicU64::new(0),
             commands: Mutex::default(),
             folder,
-            common: Arc::new(common),
+            common,
         }
     }
 
@@ -336,13 +351,17 @@ const QUESTIONS_MAX: usize = 1_024;
 /// for `Drain`.
 const COMMANDS_MAX: usize = QUESTIONS_MAX + 1_024;
 
-/// The listener of a table `[[listen]]`, with its certificates.
-pub fn listener(listen: &Listen) -> Result<Arc<Listener>, StartError> {
+/// The listener of a table `[[listen]]`, with its certificates and, where it shows them, those of sites.
+pub fn listener(listen: &Listen, of_sites: &Arc<SiteCertificates>) -> Result<Arc<Listener>, StartError> {
     let clients = ClientTrust::load(&listen.clients).map_err(StartError::Tls)?;
-    let tls = match listen.tls.as_slice() {
-        [] => None,
-        files => {
-            let certificates = Arc::new(Certificates::load(files).map_err(StartError::Tls)?);
+    let tls = match listen.is_tls() {
+        false => None,
+        true => {
+            let mut certificates = Certificates::load(&listen.tls).map_err(StartError::Tls)?;
+            if listen.site_certificates {
+                certificates = certificates.and_of_sites(Arc::clone(of_sites));
+            }
+            let certificates = Arc::new(certificates);
             let config = certificates.config(clients.as_deref(), listen.http2).map_err(StartError::Tls)?;
             Some((config, certificates))
         }

@@ -114,13 +114,14 @@ impl Simulated {
             sources: Default::default(),
             reread: Some(Box::new(move || load(&again))),
             roots: Roots::none().into(),
+            client_tls: client_tls(),
             nursery: Nursery::new(Arc::clone(&upstream.mounts), store_folder.path().to_owned()),
             folder: store_folder,
             groups: Arc::clone(&upstream.groups),
             admin: None,
             list_keeper,
         }));
-        let listener = listener(&listens[0]).expect("a listener");
+        let listener = listener(&listens[0], &shared.common.site_certificates).expect("a listener");
         let (configured, bound) = (listens[0].address, listens[0].address);
         shared.listeners.lock().push(OpenListener {
             configured,

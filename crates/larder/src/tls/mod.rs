@@ -11,6 +11,7 @@ pub mod interception;
 pub mod pass;
 pub mod served;
 pub mod server;
+pub mod site_certificates;
 
 mod pem;
 mod recent;

@@ -60,7 +60,7 @@ pub struct CertificateStamp(Vec<Option<FileState>>);
 impl CertificateStamp {
     /// Looks at the files.
     pub fn of(listen: &Listen) -> CertificateStamp {
-        if listen.tls.is_empty() {
+        if !listen.is_tls() {
             return CertificateStamp::default();
         }
         let pairs = listen.tls.iter().flat_map(|files| [&files.chain, &files.key]);

@@ -269,7 +269,7 @@ impl Parser {
             (CertificateDemand::Request | CertificateDemand::Require, None) => {
                 "`client_certificates` needs `client_ca`, the authorities whose certificates count"
             }
-            (CertificateDemand::Request | CertificateDemand::Require, _) if listen.tls.is_empty() => {
+            (CertificateDemand::Request | CertificateDemand::Require, _) if !listen.is_tls() => {
                 "`client_certificates` needs TLS: this listener has no [[listen.tls]]"
             }
             _ => return,

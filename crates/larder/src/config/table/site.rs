@@ -4,7 +4,7 @@ use crate::config::application::ORIGIN_FORM;
 use crate::config::forward::is_file_of_hooks;
 use crate::config::setting::{Field, Setting, word};
 use crate::config::sites::is_prefix;
-use crate::config::{HostHeader, HostPattern, OriginHttp2, Site, SiteOrigin, url};
+use crate::config::{HostHeader, HostPattern, OriginHttp2, Site, SiteCertificate, SiteOrigin, url};
 use std::sync::Arc;
 
 type OfSite = Setting<Site>;
@@ -58,6 +58,19 @@ pub static SITE: &[Setting<Site>] = &[
     )
     .default_words("`client`")
     .about("The `Host` that the origin sees: the one the client asked for, or the authority of `origin`."),
+    OfSite::new(
+        "site.certificate",
+        Field::Text {
+            form: "none or acme",
+            read: |s| s.certificate.as_str().to_owned(),
+            write: |s, text| {
+                let choice = word(&SiteCertificate::ALL, SiteCertificate::as_str, text);
+                choice.map(|choice| s.certificate = choice).is_some()
+            },
+        },
+    )
+    .default_words("`none`")
+    .about("`acme`: one certificate for all hosts of the site is ordered from the authority of `[acme]`, kept, and renewed ([acme.md](acme.md)); listeners with `site_certificates` show it. `none`: the files of a listener are shown."),
     OfSite::new(
         "site.http2",
         Field::Text {

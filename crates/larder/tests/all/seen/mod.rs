@@ -58,6 +58,7 @@ mod squid;
 pub mod stand;
 mod store_rules;
 mod stored;
+mod tls_sessions;
 mod traces;
 mod upgrades;
 mod watched;

@@ -26,7 +26,11 @@ impl Steered {
             move || Loaded::read(Some(&file), &[]).map_err(|report| report.to_string())
         };
         let Loaded { config, sources, .. } = read().unwrap();
-        let server = Server::start(Plan { reread: Some(Box::new(read)), sources, ..Plan::from(config) }).unwrap();
+        let begin = || {
+            let (read, sources) = (read.clone(), sources.clone());
+            Server::start(Plan { reread: Some(Box::new(read)), sources, ..Plan::from(config.clone()) })
+        };
+        let server = stand::started(begin);
         Steered { server, file }
     }
 

@@ -2,6 +2,7 @@
 
 use larder::config::{Config, Loaded};
 use larder::server::Server;
+use larder::shared::StartError;
 use socket2::{Domain, Socket, Type};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -98,9 +99,14 @@ pub fn config(folder: &Path, text: &str) -> Config {
 /// another test is starting: it has a copy of all descriptors until it runs its program.
 pub fn server(folder: &Path, text: &str) -> Server {
     let config = config(folder, text);
+    started(|| Server::start(config.clone()))
+}
+
+/// A server, once its folder is free.
+pub fn started(begin: impl Fn() -> Result<Server, StartError>) -> Server {
     let end = Instant::now() + WITHIN;
     loop {
-        match Server::start(config.clone()) {
+        match begin() {
             Ok(server) => return server,
             Err(error) if error.to_string().contains("another larder uses") && Instant::now() < end => {
                 std::thread::sleep(Duration::from_millis(10));
