@@ -25,6 +25,7 @@ pub mod fault;
 pub mod fields;
 pub mod framing;
 pub mod h2;
+pub mod h3;
 pub mod head;
 pub mod hop;
 pub mod htcp;
