@@ -50,6 +50,7 @@ pub mod lockfile;
 pub mod log;
 pub mod manager;
 pub mod mount;
+pub mod multiplexed;
 pub mod neighbours;
 pub mod outbox;
 mod overload;

@@ -4,7 +4,7 @@ use super::{
     Block, CONNECTION_WINDOW_BYTES, EndedBy, Event, Expects, Flood, STREAMS_MAX, State, StreamState, Trouble, urgency,
     wake,
 };
-use crate::h2::head;
+use crate::multiplexed::head;
 use bytes::Buf;
 use larder_wire::h2::frame::{self, Frame, HEAD_BYTES, PAYLOAD_BYTES_MAX_AT_FIRST, Settings};
 use larder_wire::h2::{ErrorCode, H2Fault, PREFACE, Scope};
