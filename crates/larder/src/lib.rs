@@ -33,6 +33,7 @@ mod file_state;
 pub mod git;
 pub mod h1;
 pub mod h2;
+pub mod h3;
 pub mod handed_out;
 pub mod handshake;
 mod hashing;

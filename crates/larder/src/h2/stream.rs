@@ -138,9 +138,9 @@ impl ClientStream for Stream {
         let mut state = self.link.state.borrow_mut();
         if state.has(self.number) {
             let mut text = std::mem::take(&mut state.text);
-            let answered_by = &self.link.space.answered_by;
+            let (answered_by, alt_svc) = (&self.link.space.answered_by, self.link.peer.alt_svc());
             state.write_block(self.number, bytes == Some(0), |out| {
-                render::answer_head(out, write_field, head, &mut text, answered_by);
+                render::answer_head(out, write_field, head, &mut text, answered_by, alt_svc);
             });
             state.text = text;
             state.expect_body(self.number, bytes);

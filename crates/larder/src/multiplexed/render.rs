@@ -13,9 +13,10 @@ pub fn answer_head(
     answer: &AnswerHead<'_>,
     text: &mut Vec<u8>,
     answered_by: &[String; 2],
+    alt_svc: Option<&str>,
 ) {
     text.clear();
-    let frame = AnswerFrame { version: Version::Http11, framed: Framed::NoBody, next: Next::Continue };
+    let frame = AnswerFrame { version: Version::Http11, framed: Framed::NoBody, next: Next::Continue, alt_svc };
     render::answer_head(text, answer, frame, answered_by);
     status(out, write, answer.status);
     let mut rest = &text[..];
