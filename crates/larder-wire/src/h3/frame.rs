@@ -146,7 +146,8 @@ pub fn write_settings(out: &mut Vec<u8>, settings: &Settings) {
     out.extend_from_slice(&payload);
 }
 
-/// The settings in a payload. Those that are not known mean nothing; those of HTTP/2 alone, and one twice, are faults (RFC 9114 section 7.2.4.1).
+/// The settings in a payload. Those that are not known mean nothing; those of HTTP/2 alone, and one twice, are faults (RFC 9114 section
+/// 7.2.4.1).
 pub fn read_settings(payload: &[u8]) -> Result<Settings, H3Fault> {
     const BROKEN: H3Fault = H3Fault::connection(ErrorCode::Frame, "SETTINGS that are cut off");
     const fn wrong(detail: &'static str) -> H3Fault {

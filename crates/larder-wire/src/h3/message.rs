@@ -1,5 +1,5 @@
-//! The stream of a request: HEADERS, any DATA, HEADERS again for trailer fields (RFC 9114 section 4.1), and frames that mean nothing between
-//! them. Bytes come in any pieces.
+//! The stream of a request: HEADERS, any DATA, HEADERS again for trailer fields (RFC 9114 section 4.1), and frames that mean nothing
+//! between them. Bytes come in any pieces.
 
 use super::frame::{FrameHead, FrameType, HeadReader};
 use super::{ErrorCode, H3Fault};
