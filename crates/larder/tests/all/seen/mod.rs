@@ -42,7 +42,7 @@ mod process;
 mod proxy_protocol;
 mod reach;
 mod recipes;
-mod reload;
+pub mod reload;
 mod rules_joined;
 mod runs;
 mod said_again;
