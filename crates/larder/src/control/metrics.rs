@@ -8,6 +8,7 @@ use super::proc_files::resident_bytes;
 use super::{icap, lists, neighbours, scripts};
 use crate::diagnostics;
 use crate::h2::Flood;
+use crate::h3;
 use crate::helper::PoolCounts;
 use crate::latency::{BOUNDS_MICROS, BUCKETS};
 use crate::lists::ListState;
@@ -217,6 +218,24 @@ pub static FAMILIES: &[Family] = &[
                 (Flood::FieldBlock, &counters.http2_block_floods),
             ] {
                 samples.labelled("limit", flood.as_str(), count.load(Ordering::Relaxed));
+            }
+        },
+    ),
+    counter("larder_http3_connections_total", "Client connections that spoke HTTP/3.", count!(http3_connections)),
+    counter(
+        "larder_http3_limits_total",
+        "Clients of HTTP/3 that met a limit ([http3.md](http3.md)).",
+        |admin, samples| {
+            let counters = &admin.common.counters;
+            for (limit, count) in [
+                ("retry", &counters.http3_retries),
+                ("handshakes", &counters.http3_handshakes_ignored),
+                (h3::Flood::RapidReset.as_str(), &counters.http3_rapid_resets),
+                (h3::Flood::MadeReset.as_str(), &counters.http3_made_resets),
+                (h3::Flood::Control.as_str(), &counters.http3_control_floods),
+                (h3::Flood::SmallData.as_str(), &counters.http3_small_data_floods),
+            ] {
+                samples.labelled("limit", limit, count.load(Ordering::Relaxed));
             }
         },
     ),

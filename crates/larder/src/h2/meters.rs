@@ -1,7 +1,8 @@
 //! Limits of what one connection may make the server do for nothing. Each has a word, which is in the log and labels its metric.
 
 use crate::clock;
-use std::time::{Duration, Instant};
+use crate::multiplexed::meter::Meter;
+use std::time::Instant;
 
 /// A limit that a client has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +38,7 @@ impl Flood {
         }
     }
 
-    /// So many within [`METER_TIME`] are too many.
+    /// So many within the time of a meter are permitted.
     fn events_max(self) -> u32 {
         match self {
             Flood::RapidReset => 300,
@@ -49,19 +50,9 @@ impl Flood {
     }
 }
 
-/// Events are counted over this time.
-pub const METER_TIME: Duration = Duration::from_secs(10);
-
 /// Counts of one connection.
 #[derive(Default)]
 pub struct Meters([Meter; Flood::ALL.len()]);
-
-#[derive(Clone, Copy, Default)]
-struct Meter {
-    events: u32,
-    /// The beginning of the time that is counted; the clock is read when it begins and when the limit is reached.
-    since: Option<Instant>,
-}
 
 impl Meters {
     /// Counts an event; the flood that it makes, where it is one too many.
@@ -70,32 +61,22 @@ impl Meters {
     }
 
     fn note_at(&mut self, kind: Flood, now: impl FnOnce() -> Instant) -> Result<(), Flood> {
-        let meter = &mut self.0[kind as usize];
-        meter.events += 1;
-        let since = match meter.since {
-            Some(_) if meter.events <= kind.events_max() => return Ok(()),
-            since => since,
-        };
-        let now = now();
-        match since {
-            Some(since) if now.saturating_duration_since(since) < METER_TIME => Err(kind),
-            _ => {
-                *meter = Meter { events: 1, since: Some(now) };
-                Ok(())
-            }
+        match self.0[kind as usize].is_one_too_many(kind.events_max(), now) {
+            true => Err(kind),
+            false => Ok(()),
         }
     }
 
     /// Takes events back, because work was done that explains them.
     pub fn forgive(&mut self, kind: Flood, events: u32) {
-        let meter = &mut self.0[kind as usize];
-        meter.events = meter.events.saturating_sub(events);
+        self.0[kind as usize].forgive(events);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::multiplexed::meter::METER_TIME;
 
     #[test]
     fn one_too_many_within_the_time_is_a_flood() {

@@ -5,6 +5,7 @@ mod receive;
 mod tests;
 
 use super::meters::{Flood, Meters};
+use crate::multiplexed::priority::{URGENCY_AT_FIRST, urgency};
 use crate::outbox::Outbox;
 use bytes::{Bytes, BytesMut};
 use larder_wire::Fields;
@@ -37,8 +38,6 @@ const OUTBOX_OWN_BYTES_MAX: usize = 256 * 1024;
 const WINDOW_UPDATE_BYTES: u32 = 2 * 1024;
 /// The urgencies of RFC 9218.
 const URGENCIES: usize = 8;
-/// The urgency of a request that states none (RFC 9218 section 4.1).
-const URGENCY_AT_FIRST: u8 = 3;
 /// Streams that ended, which are remembered for frames that come late.
 const ENDED_STREAMS_MAX: usize = 256;
 
@@ -638,12 +637,4 @@ fn wake(waker: &mut Option<Waker>) {
     if let Some(waker) = waker.take() {
         waker.wake();
     }
-}
-
-/// The urgency in a value of `Priority` (RFC 9218 section 4.1); `None` where it names none.
-fn urgency(value: &[u8]) -> Option<u8> {
-    value.split(|byte| *byte == b',').find_map(|member| match member.trim_ascii() {
-        [b'u', b'=', digit @ b'0'..=b'7'] => Some(digit - b'0'),
-        _ => None,
-    })
 }

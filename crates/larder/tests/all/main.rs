@@ -4,6 +4,7 @@
 mod config_files;
 mod first_minutes;
 mod http2;
+mod http3;
 mod icap;
 mod import_sources;
 mod no_intercept;

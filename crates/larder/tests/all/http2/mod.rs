@@ -3,10 +3,10 @@
 mod bodies;
 pub mod client;
 mod floods;
-mod messages;
+pub mod messages;
 mod origins;
 mod programs;
-mod tunnels;
+pub mod tunnels;
 
 use crate::seen::stand;
 use larder::server::Server;
@@ -16,7 +16,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// An origin that answers by the first word of the path. Each answer but those with bytes of their own repeats the request.
-fn serve(stream: &TcpStream) -> Option<()> {
+pub fn serve(stream: &TcpStream) -> Option<()> {
     let mut lines = BufReader::new(stream);
     loop {
         let head = stand::read_head(&mut lines)?;

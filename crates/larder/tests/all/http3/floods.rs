@@ -1,0 +1,83 @@
+//! Clients that make work for nothing.
+
+use super::Site;
+use super::client::{Client, code, data, get, headers};
+use larder_wire::h3::ErrorCode;
+use larder_wire::h3::frame::write_head;
+
+/// Does something of no use, on and on, until the connection has ended.
+type Flood = fn(&mut Client);
+
+/// The word of the limit, and what makes it count.
+const FLOODS: [(&str, Flood); 6] = [
+    ("http3-rapid-reset", |client| {
+        let Some((mut send, mut receive)) = client.try_begin(&headers(&get("/slow")), true) else { return };
+        let _ = send.reset(code(ErrorCode::RequestCancelled));
+        let _ = receive.stop(code(ErrorCode::RequestCancelled));
+    }),
+    ("http3-rapid-reset", |client| {
+        let Some((mut send, _receive)) = client.try_begin(&headers(&get("/slow"))[..5], false) else { return };
+        let _ = send.reset(code(ErrorCode::RequestCancelled));
+    }),
+    ("http3-made-reset", |client| {
+        if let Some((_send, mut receive)) = client.try_begin(&headers(&[(":method", "GET")]), true) {
+            client.answer(&mut receive);
+        }
+    }),
+    ("http3-control-frames", |client| {
+        let mut frames = Vec::new();
+        (0..100).for_each(|_| write_head(&mut frames, 0x21, 0));
+        if let Some(control) = client.unis.first_mut() {
+            let _ = client.runtime.block_on(control.write_all(&frames));
+        }
+    }),
+    ("http3-control-frames", |client| {
+        if let Ok(Ok(mut stream)) = client
+            .runtime
+            .block_on(async { tokio::time::timeout(std::time::Duration::from_secs(5), client.quic.open_uni()).await })
+        {
+            let _ = client.runtime.block_on(stream.write_all(&[0x21]));
+            let _ = stream.finish();
+        }
+    }),
+    ("http3-small-data", |client| {
+        let mut fields = get("/sum");
+        fields[0].1 = "POST";
+        let (mut send, _receive) = client.begin(&headers(&fields), false);
+        let small = data(b"a").repeat(25_000);
+        let _ = client.runtime.block_on(send.write_all(&small));
+        client.runtime.block_on(async {
+            let _ = tokio::time::timeout(std::time::Duration::from_secs(5), client.quic.closed()).await;
+        });
+    }),
+];
+
+/// More than any limit permits.
+const WAVES: usize = 2_000;
+
+#[test]
+fn floods_end_their_connection() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = Site::open(folder.path());
+    for (word, flood) in FLOODS {
+        let mut client = Client::to(&site);
+        for _ in 0..WAVES {
+            if client.quic.close_reason().is_some() {
+                break;
+            }
+            flood(&mut client);
+        }
+        assert_eq!(client.closed(), (ErrorCode::ExcessiveLoad.number(), word.to_owned()));
+        // Other connections are served.
+        assert_eq!(Client::to(&site).get("/fresh").text(), "bytes");
+    }
+    assert_eq!(site.count("http3_rapid_resets"), 2);
+    assert_eq!(site.count("http3_made_resets"), 1);
+    assert_eq!(site.count("http3_control_floods"), 2);
+    assert_eq!(site.count("http3_small_data_floods"), 1);
+    let log = site.log(folder.path());
+    for (word, _) in FLOODS {
+        let wanted = FLOODS.iter().filter(|(other, _)| *other == word).count();
+        assert_eq!(log.matches(&format!(" {word} ")).count(), wanted, "{word}: {log}");
+    }
+}

@@ -1,0 +1,16 @@
+"""Asks a server by niquests, which learns of HTTP/3 by Alt-Svc. Arguments: the port, the certificate that is trusted."""
+
+import sys
+
+import niquests
+
+port, certificate = sys.argv[1], sys.argv[2]
+with niquests.Session() as session:
+    session.verify = certificate
+    url = f"https://localhost:{port}/fresh?niquests"
+    versions = [session.get(url).http_version for _ in range(3)]
+    assert versions[0] in (11, 20) and versions[-1] == 30, versions
+    print("HTTP/3 after a first answer over TCP")
+    answer = session.post(f"https://localhost:{port}/sum", data=b"n" * 300_000)
+    assert (answer.http_version, answer.text.split()[0]) == (30, "300000"), (answer.http_version, answer.text)
+    print("a body")
