@@ -50,6 +50,7 @@ pub mod live;
 pub mod lockfile;
 pub mod log;
 pub mod manager;
+pub mod meter;
 pub mod mount;
 pub mod multiplexed;
 pub mod neighbours;
@@ -92,6 +93,7 @@ mod transparent;
 pub mod tunnel;
 pub mod upstream;
 pub mod visitors;
+pub mod wakers;
 pub mod wire;
 pub mod worker;
 

@@ -12,7 +12,7 @@ use crate::ticker::{Timer, Wait, WaitEnd};
 use crate::wire::Wire;
 use bytes::BytesMut;
 use larder_wire::h2::ErrorCode;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
@@ -41,13 +41,8 @@ pub fn serve(space: Rc<Workspace>, peer: PeerFacts, wire: Wire, inbox: BytesMut)
         wire.limit_unsent(env.config().limits.unsent_bytes_max);
         let state = State::new(inbox, space.head_limits.head_bytes_max);
         let (timer, now) = (env.ticker.timer(), env.ticker.wait_begins());
-        let link = Rc::new(Link {
-            space,
-            peer,
-            state: RefCell::new(state),
-            waker: RefCell::default(),
-            is_changed: Cell::new(false),
-        });
+        let link =
+            Rc::new(Link { space, peer, state: RefCell::new(state), changes: crate::wakers::Changes::default() });
         let mut connection = Connection {
             link,
             wire,
@@ -230,7 +225,7 @@ impl Connection {
 
     /// Writes what waits, and reads what has come, unless bytes that were read wait still.
     fn poll_turn(&mut self, cx: &mut Context<'_>, has_more: bool) -> Poll<io::Result<Turn>> {
-        if self.link.take_change(cx) {
+        if self.link.changes.take(cx) {
             return Poll::Ready(Ok(Turn::Changed));
         }
         let mut state = self.link.state.borrow_mut();

@@ -1,7 +1,7 @@
 //! Limits of what one connection may make the server do for nothing. Each has a word, which is in the log and labels its metric.
 
 use crate::clock;
-use crate::multiplexed::meter::Meter;
+use crate::meter::Meter;
 use std::time::Instant;
 
 /// A limit that a client has reached.
@@ -38,7 +38,7 @@ impl Flood {
         }
     }
 
-    /// So many within the time of a meter are permitted.
+    /// So many within [`METER_TIME`](crate::meter::METER_TIME) are too many.
     fn events_max(self) -> u32 {
         match self {
             Flood::RapidReset => 300,
@@ -76,7 +76,7 @@ impl Meters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::multiplexed::meter::METER_TIME;
+    use crate::meter::METER_TIME;
 
     #[test]
     fn one_too_many_within_the_time_is_a_flood() {

@@ -7,6 +7,7 @@ mod tests;
 use super::meters::{Flood, Meters};
 use crate::multiplexed::priority::{URGENCY_AT_FIRST, urgency};
 use crate::outbox::Outbox;
+use crate::wakers::{register, wake};
 use bytes::{Bytes, BytesMut};
 use larder_wire::Fields;
 use larder_wire::h2::flow::{WINDOW_AT_FIRST, Window};
@@ -623,18 +624,5 @@ impl StreamState {
         // No more than was taken from it, up to its size.
         let _ = self.receive_window.grow(bytes, larder_wire::h2::Scope::Connection);
         outbox.own(|out| frame::write_window_update(out, stream, bytes));
-    }
-}
-
-fn register(place: &mut Option<Waker>, cx: &Context<'_>) {
-    match place {
-        Some(waker) => waker.clone_from(cx.waker()),
-        None => *place = Some(cx.waker().clone()),
-    }
-}
-
-fn wake(waker: &mut Option<Waker>) {
-    if let Some(waker) = waker.take() {
-        waker.wake();
     }
 }

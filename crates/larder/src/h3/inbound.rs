@@ -2,13 +2,12 @@
 
 use super::meters::Flood;
 use super::{Link, number};
-use crate::multiplexed::head;
 use crate::partial_heads::HeadUnderWay;
 use bytes::Bytes;
-use larder_wire::Fields;
 use larder_wire::h2::hpack::FieldList;
 use larder_wire::h3::message::{MessageReader, Step};
 use larder_wire::h3::{ErrorCode, H3Fault, qpack};
+use larder_wire::{Fields, Side, field_list};
 use quinn::{ReadError, RecvStream};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -133,7 +132,7 @@ impl Inbound {
         qpack::decode(self.message.section(), self.link.space.head_limits.head_bytes_max, &mut list)?;
         self.message.forget_section();
         self.under_way = None;
-        head::trailers(&list).map_err(|_| malformed("malformed trailer fields"))
+        field_list::trailers(&list, Side::Client).map_err(|fault| malformed(fault.detail))
     }
 
     /// Reads the head, and decodes its fields into those of the connection in `take`, which is called before anything else may be read.

@@ -1,7 +1,7 @@
 //! Limits of what one connection may make the server do for nothing. Each has a word, which is in the log and labels its metric.
 
 use crate::clock;
-use crate::multiplexed::meter::Meter;
+use crate::meter::Meter;
 
 /// A limit that a client has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,6 +3,5 @@
 
 pub mod authority;
 pub mod head;
-pub mod meter;
 pub mod priority;
 pub mod render;

@@ -100,7 +100,7 @@ impl CookieSessions {
         Some((found.user, found.until))
     }
 
-    /// Begins a session; gives its cookie. [`CookieSessions::flush`] has to follow.
+    /// Begins a session; gives its cookie. `flush` has to follow.
     pub fn begin(&self, origin: &str, user: &Arc<User>, mark: UserMark) -> Result<String, NoSession> {
         let number: [u8; NUMBER_BYTES] = super::random().ok_or(NoSession::NoKey)?;
         let tag = self.keys.sign(&self.message(b's', origin, &number)).ok_or(NoSession::NoKey)?;
@@ -124,7 +124,7 @@ impl CookieSessions {
         Ok(super::hex(&number) + &super::hex(tag.as_ref()))
     }
 
-    /// Ends the session of a cookie; whether it had one. [`CookieSessions::flush`] has to follow.
+    /// Ends the session of a cookie; whether it had one. `flush` has to follow.
     pub fn end(&self, cookie: &[u8], origin: &str) -> bool {
         let Some(hash) = self.hash_of(cookie, origin) else { return false };
         let had_session = self.table.lock().end(hash);

@@ -134,13 +134,21 @@ impl SessionJournal {
         if pending.is_empty() {
             return;
         }
+        if let Err(error) = append(path, &pending) {
+            // They are tried again: without the line of its end, a session would be there again after a restart. A part of them may be
+            // in the file, so the next ones begin on a line of their own.
+            let mut waiting = self.pending.lock();
+            if pending.len() + waiting.len() < PENDING_BYTES_MAX {
+                waiting.insert_str(0, &format!("\n{}", pending.trim_start_matches('\n')));
+            }
+            return tracing::warn!(%error, "{}: sessions of logins by form are not kept over a restart", path.display());
+        }
         written.lines += pending.lines().count();
-        let done = append(path, &pending).and_then(|()| match written.lines > LINES_MIN.max(written.sessions) {
-            true => renew(path).map(|sessions| *written = Written { lines: 0, sessions }),
-            false => Ok(()),
-        });
-        if let Err(error) = done {
-            tracing::warn!(%error, "{}: sessions of logins by form are not kept over a restart", path.display());
+        if written.lines > LINES_MIN.max(written.sessions) {
+            match renew(path) {
+                Ok(sessions) => *written = Written { lines: 0, sessions },
+                Err(error) => tracing::warn!(%error, "{}: it is not written anew", path.display()),
+            }
         }
     }
 
@@ -257,6 +265,25 @@ mod tests {
         assert_eq!(numbers(&open()), [3]);
         clock::jump(Duration::from_secs(3_600));
         assert!(numbers(&open()).is_empty());
+        clock::simulate(None);
+    }
+
+    #[test]
+    fn ends_that_could_not_be_written_are_written_later() {
+        clock::simulate(Some(Duration::from_secs(1_000_000)));
+        let folder = tempfile::tempdir().unwrap();
+        let below = folder.path().join("below");
+        fs::create_dir(&below).unwrap();
+        let journal = SessionJournal::new(Some(below.clone()));
+        (1..=2).for_each(|number| journal.begins(&session(number, 1_000_000)));
+        journal.flush();
+        // A disk that takes nothing.
+        fs::rename(&below, folder.path().join("away")).unwrap();
+        journal.ends(&[1; 32]);
+        (0..3).for_each(|_| journal.flush());
+        fs::rename(folder.path().join("away"), &below).unwrap();
+        journal.flush();
+        assert_eq!(numbers(&SessionJournal::new(Some(below))), [2]);
         clock::simulate(None);
     }
 

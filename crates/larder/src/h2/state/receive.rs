@@ -4,7 +4,6 @@ use super::{
     Block, CONNECTION_WINDOW_BYTES, EndedBy, Event, Expects, Flood, STREAMS_MAX, State, StreamState, Trouble, urgency,
     wake,
 };
-use crate::multiplexed::head;
 use bytes::Buf;
 use larder_wire::Side;
 use larder_wire::field_list;

@@ -197,7 +197,7 @@ impl Drop for Connection {
 impl Driver {
     /// Writes what waits, and reads what has come.
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Turn>> {
-        if self.link.take_change(cx) {
+        if self.link.changes.take(cx) {
             return Poll::Ready(Ok(Turn::Changed));
         }
         let mut state = self.link.state.borrow_mut();

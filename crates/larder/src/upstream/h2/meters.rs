@@ -1,7 +1,8 @@
 //! Limits of the work that an origin may make for nothing. Each has a word, which stands in the fault and the log.
 
-use std::time::Duration;
-use tokio::time::Instant;
+use crate::clock;
+use crate::meter::Meter;
+use std::time::Instant;
 
 /// A limit that an origin has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +28,7 @@ impl Flood {
         }
     }
 
-    /// So many within [`METER_TIME`] are too many. A hundred streams of small messages are a lawful load of an origin.
+    /// So many within [`METER_TIME`](crate::meter::METER_TIME) are too many. A hundred streams of small messages are a lawful load of an origin.
     fn events_max(self) -> u32 {
         match self {
             Flood::Control => 1_000,
@@ -38,57 +39,37 @@ impl Flood {
     }
 }
 
-/// Events are counted over this time.
-pub const METER_TIME: Duration = Duration::from_secs(10);
-
 /// Counts of one connection.
 #[derive(Default)]
 pub struct Meters([Meter; 4]);
 
-#[derive(Clone, Copy, Default)]
-struct Meter {
-    events: u32,
-    /// The beginning of the time that is counted; the clock is read when it begins and when the limit is reached.
-    since: Option<Instant>,
-}
-
 impl Meters {
     /// Counts an event; the flood that it makes, where it is one too many.
     pub fn note(&mut self, kind: Flood) -> Result<(), Flood> {
-        self.note_at(kind, Instant::now)
+        self.note_at(kind, clock::instant)
     }
 
     fn note_at(&mut self, kind: Flood, now: impl FnOnce() -> Instant) -> Result<(), Flood> {
-        let meter = &mut self.0[kind as usize];
-        meter.events += 1;
-        if meter.since.is_some() && meter.events <= kind.events_max() {
-            return Ok(());
-        }
-        let now = now();
-        match meter.since {
-            Some(since) if now.saturating_duration_since(since) < METER_TIME => Err(kind),
-            None if kind.events_max() == 0 => Err(kind),
-            _ => {
-                *meter = Meter { events: 1, since: Some(now) };
-                Ok(())
-            }
+        match self.0[kind as usize].is_one_too_many(kind.events_max(), now) {
+            true => Err(kind),
+            false => Ok(()),
         }
     }
 
     /// Takes events back, because work was done that explains them.
     pub fn forgive(&mut self, kind: Flood, events: u32) {
-        let meter = &mut self.0[kind as usize];
-        meter.events = meter.events.saturating_sub(events);
+        self.0[kind as usize].forgive(events);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meter::METER_TIME;
 
     #[test]
     fn one_too_many_within_the_time_is_a_flood() {
-        let begin = Instant::now();
+        let begin = clock::instant();
         for kind in [Flood::Control, Flood::SmallData, Flood::WindowUpdate] {
             let mut meters = Meters::default();
             let max = kind.events_max();

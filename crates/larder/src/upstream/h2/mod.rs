@@ -17,11 +17,11 @@ pub(super) use stream::{Stream, ask};
 
 use super::Shared;
 use crate::reach::Reach;
+use crate::wakers::Changes;
 use state::State;
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::task::{Context, Waker};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -31,10 +31,8 @@ pub(super) struct Link {
     peer: SocketAddr,
     opened_at: Instant,
     state: RefCell<State>,
-    /// Wakes the task of the connection.
-    waker: RefCell<Option<Waker>>,
-    /// A request has changed the state since the task of the connection looked at it.
-    is_changed: Cell<bool>,
+    /// Those that requests have made, for the task of the connection.
+    changes: Changes,
     /// Requests that have a stream of it, or are about to.
     leases: Cell<usize>,
     /// Requests that have had one.
@@ -56,8 +54,7 @@ impl Link {
             peer,
             opened_at: now,
             state: RefCell::new(state),
-            waker: RefCell::default(),
-            is_changed: Cell::new(false),
+            changes: Changes::default(),
             leases: Cell::new(0),
             served: Cell::new(0),
             heard_at: Cell::new(now),
@@ -93,22 +90,6 @@ impl Link {
 
     /// Has the task of the connection look at the state.
     fn wake(&self) {
-        if !self.is_changed.replace(true)
-            && let Some(waker) = &*self.waker.borrow()
-        {
-            waker.wake_by_ref();
-        }
-    }
-
-    /// Whether the state has changed; if not, the task is woken once it has.
-    fn take_change(&self, cx: &Context<'_>) -> bool {
-        if self.is_changed.take() {
-            return true;
-        }
-        match &mut *self.waker.borrow_mut() {
-            Some(waker) => waker.clone_from(cx.waker()),
-            empty => *empty = Some(cx.waker().clone()),
-        }
-        false
+        self.changes.note();
     }
 }

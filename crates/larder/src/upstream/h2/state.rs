@@ -7,6 +7,7 @@ mod tests;
 use super::super::fault::{Retry, UpstreamFault, UpstreamFaultKind};
 use super::meters::{Flood, Meters};
 use crate::outbox::Outbox;
+use crate::wakers::{register, wake};
 use bytes::{Bytes, BytesMut};
 use larder_wire::h2::flow::{WINDOW_AT_FIRST, WINDOW_MAX, Window};
 use larder_wire::h2::frame::{self, PAYLOAD_BYTES_MAX_AT_FIRST, Settings};
@@ -642,17 +643,4 @@ impl StreamState {
 /// The connection has ended, and its requests have their faults.
 fn gone() -> UpstreamFault {
     UpstreamFault::new(UpstreamFaultKind::Reset, "the stream is over")
-}
-
-fn register(place: &mut Option<Waker>, cx: &Context<'_>) {
-    match place {
-        Some(waker) => waker.clone_from(cx.waker()),
-        None => *place = Some(cx.waker().clone()),
-    }
-}
-
-fn wake(waker: &mut Option<Waker>) {
-    if let Some(waker) = waker.take() {
-        waker.wake();
-    }
 }

@@ -95,3 +95,24 @@ fn a_body_that_is_not_taken_holds_up_no_other() {
     }
     drop((stuck, unread));
 }
+
+#[test]
+fn a_client_that_gives_up_ends_its_exchange_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = Site::open(folder.path());
+    let client = Client::to(&site);
+    let (_send, mut receive) = client.begin(&headers(&get("/big/50000000")), true);
+    client.wait(async { receive.read_chunk(1_000, true).await.unwrap().unwrap() });
+    receive.stop(code(ErrorCode::RequestCancelled)).unwrap();
+    let mut fields = get("/echo");
+    fields[0].1 = "POST";
+    let (mut send, mut receive) = client.begin(&[headers(&fields), data(b"half")].concat(), false);
+    client.wait(tokio::time::sleep(std::time::Duration::from_millis(200)));
+    send.reset(code(ErrorCode::RequestCancelled)).unwrap();
+    let answer = client.answer(&mut receive);
+    assert!(answer.reset.is_some(), "{answer:?}");
+    assert_eq!(client.get("/fresh").status(), "200");
+    drop(client);
+    let log = site.log(folder.path());
+    assert_eq!(log.lines().count(), 3, "{log}");
+}

@@ -197,3 +197,18 @@ fn http3_is_for_the_sites_of_a_listener_with_tls() {
         assert!(Loaded::parse("test", &text, &[]).is_ok_and(|loaded| loaded.config.listens[0].http3), "{text}");
     }
 }
+
+/// A client may open no more streams than it is told.
+#[test]
+fn streams_are_as_many_as_permitted() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = Site::open(folder.path());
+    let client = Client::to(&site);
+    let open: Vec<_> = (0..100).map(|_| client.begin(&headers(&get("/echo"))[..5], false)).collect();
+    let one_more = client.runtime.block_on(async {
+        tokio::time::timeout(std::time::Duration::from_millis(300), client.quic.open_bi()).await.is_ok()
+    });
+    assert!(!one_more);
+    drop(open);
+    assert_eq!(client.get("/fresh").status(), "200");
+}

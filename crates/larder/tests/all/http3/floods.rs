@@ -1,9 +1,12 @@
 //! Clients that make work for nothing.
 
 use super::Site;
-use super::client::{Client, code, data, get, headers};
+use super::client::{Client, WITHIN, code, data, get, headers, tls};
+use crate::seen::stand;
 use larder_wire::h3::ErrorCode;
 use larder_wire::h3::frame::write_head;
+use quinn::Endpoint;
+use std::net::{Ipv4Addr, UdpSocket};
 
 /// Does something of no use, on and on, until the connection has ended.
 type Flood = fn(&mut Client);
@@ -80,4 +83,44 @@ fn floods_end_their_connection() {
         let wanted = FLOODS.iter().filter(|(other, _)| *other == word).count();
         assert_eq!(log.matches(&format!(" {word} ")).count(), wanted, "{word}: {log}");
     }
+}
+
+/// First packets of clients that may not be where they say make no others wait: beyond some, clients prove their addresses.
+#[test]
+fn many_handshakes_make_clients_prove_their_addresses() {
+    const CLIENTS: usize = 200;
+    let folder = tempfile::tempdir().unwrap();
+    let site = Site::open(folder.path());
+    // What these clients send goes here, and from here to the server, whose replies nobody hears.
+    let catcher = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    catcher.set_read_timeout(Some(WITHIN)).unwrap();
+    let catcher_address = catcher.local_addr().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let config = tls(&site.certificate, None);
+    let packets = runtime.block_on(async {
+        let endpoint = Endpoint::client((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let catcher = tokio::net::UdpSocket::from_std({
+            catcher.set_nonblocking(true).unwrap();
+            catcher
+        })
+        .unwrap();
+        let (mut packets, mut clients) = (Vec::new(), Vec::new());
+        for _ in 0..CLIENTS {
+            let connecting = endpoint.connect_with(config.clone(), catcher_address, "site.test").unwrap();
+            let mut packet = vec![0; 2_000];
+            let length = tokio::time::timeout(WITHIN, catcher.recv(&mut packet)).await.unwrap().unwrap();
+            packet.truncate(length);
+            packets.push(packet);
+            clients.push(connecting);
+        }
+        packets
+    });
+    let forger = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    for packet in &packets {
+        forger.send_to(packet, site.address).unwrap();
+    }
+    stand::wait_for("clients that are told to prove their addresses", || site.count("http3_retries") > 0);
+    let client = Client::to(&site);
+    assert_eq!(client.get("/fresh").status(), "200");
+    assert_eq!(site.count("http3_connections"), 1);
 }

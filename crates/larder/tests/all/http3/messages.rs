@@ -113,3 +113,63 @@ fn frames_that_mean_nothing_are_left_out() {
     // Nothing at all on a stream is no request.
     assert_eq!(client.play(b"").reset, Some(ErrorCode::RequestIncomplete.number()));
 }
+
+/// Faults that end the connection: the stream of a request, or one in one direction, and the code.
+#[test]
+fn frames_and_streams_where_they_may_not_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = Site::open(folder.path());
+    let request = headers(&get("/echo"));
+    let on_request = [
+        (frame(0x0, b"abc"), ErrorCode::FrameUnexpected),
+        (frame(0x4, b""), ErrorCode::FrameUnexpected),
+        (frame(0x2, b""), ErrorCode::FrameUnexpected),
+        ([&frame(0x21, b"grease")[..], &frame(0x7, &[0])].concat(), ErrorCode::FrameUnexpected),
+        ([&request[..], &frame(0x5, &[0])].concat(), ErrorCode::FrameUnexpected),
+        ([&request[..], &request, &request].concat(), ErrorCode::FrameUnexpected),
+        ([&request[..], &headers(&[("x-sum", "7")]), &data(b"a")].concat(), ErrorCode::FrameUnexpected),
+        (request[..request.len() - 1].to_vec(), ErrorCode::Frame),
+        ([&request[..], &[0, 5, 1]].concat(), ErrorCode::Frame),
+        (frame(0x1, &[0, 0, 0xff, 36]), ErrorCode::QpackDecompression),
+        (frame(0x1, &[2, 0, 0x80]), ErrorCode::QpackDecompression),
+    ];
+    let mut words = Vec::new();
+    for (bytes, code) in &on_request {
+        let client = Client::to(&site);
+        // A request without a body that goes on is refused before or after its answer.
+        let answer = client.play(bytes);
+        assert!(!answer.text().contains("abc"));
+        let closed = client.closed();
+        assert_eq!(closed.0, code.number(), "{bytes:x?}: {closed:?}");
+        words.push(closed.1);
+    }
+    let with_control = |more: &[u8]| [&control()[..], more].concat();
+    let on_unis: [(&[Vec<u8>], ErrorCode); 11] = [
+        (&[vec![0x0, 0x7, 1, 0]], ErrorCode::MissingSettings),
+        (&[with_control(&[4, 0])], ErrorCode::FrameUnexpected),
+        (&[with_control(&[0, 0])], ErrorCode::FrameUnexpected),
+        (&[vec![0x0, 0x4, 2, 0x2, 0]], ErrorCode::Settings),
+        (&[vec![0x0, 0x4, 4, 0x6, 1, 0x6, 1]], ErrorCode::Settings),
+        (&[with_control(&[0xd, 1, 3, 0xd, 1, 2])], ErrorCode::Id),
+        (&[control(), control()], ErrorCode::StreamCreation),
+        (&[control(), vec![0x1, 0]], ErrorCode::StreamCreation),
+        (&[vec![0x2], vec![0x2]], ErrorCode::StreamCreation),
+        (&[control(), vec![0x2, 0x3f, 0xe1, 0x1f]], ErrorCode::QpackEncoderStream),
+        (&[control(), vec![0x3, 0x80]], ErrorCode::QpackDecoderStream),
+    ];
+    for (streams, code) in on_unis {
+        let mut client = Client::bare(&site);
+        streams.iter().for_each(|bytes| client.uni(bytes));
+        let closed = client.closed();
+        assert_eq!(closed.0, code.number(), "{streams:x?}: {closed:?}");
+    }
+    // The control stream ends, and one that means nothing may.
+    let mut client = Client::to(&site);
+    client.uni(&[0x21, 1, 2, 3]);
+    client.unis.pop().unwrap().finish().unwrap();
+    assert_eq!(client.get("/fresh").status(), "200");
+    client.unis.pop().unwrap().finish().unwrap();
+    assert_eq!(client.closed().0, ErrorCode::ClosedCriticalStream.number());
+    let log = site.log(folder.path());
+    assert_eq!(log.matches("http3-fault").count(), on_request.len() + 12, "{log}");
+}

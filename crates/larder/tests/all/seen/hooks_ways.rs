@@ -5,7 +5,7 @@ use super::hooks::status;
 use super::reload::{Steered, base};
 use super::stand::{self, Kept, wait_for};
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 

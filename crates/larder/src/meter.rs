@@ -1,4 +1,4 @@
-//! Counts of events that cost the server more than the client, within a time.
+//! Counts of events that cost the server more than the far end, within a time.
 
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,9 @@ pub struct Meter {
 impl Meter {
     /// Counts an event, and says whether it is one more than so many within [`METER_TIME`].
     pub fn is_one_too_many(&mut self, events_max: u32, now: impl FnOnce() -> Instant) -> bool {
+        if events_max == 0 {
+            return true;
+        }
         self.events += 1;
         let since = match self.since {
             Some(_) if self.events <= events_max => return false,
