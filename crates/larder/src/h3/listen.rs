@@ -95,6 +95,28 @@ fn config(listener: &Listener) -> Option<ServerConfig> {
     Some(config)
 }
 
+/// The fate of the first packet of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Admission {
+    /// Its handshake begins.
+    Begins,
+    /// The client proves its address first: a Retry is sent, and nothing is kept.
+    ProvesAddress,
+    /// Nothing is sent.
+    Ignored,
+}
+
+impl Admission {
+    /// With so many handshakes under way. A client that has proved its address can't be asked for it again.
+    fn of(handshakes: usize, may_retry: bool) -> Admission {
+        match handshakes {
+            HANDSHAKES_MAX.. => Admission::Ignored,
+            HANDSHAKES_BEFORE_RETRY.. if may_retry => Admission::ProvesAddress,
+            _ => Admission::Begins,
+        }
+    }
+}
+
 /// Counts a handshake for as long as it lives.
 struct Handshake(Rc<Cell<usize>>);
 
@@ -120,14 +142,17 @@ fn begin(
     incoming: Incoming,
 ) {
     let tally = &space.env.tally;
-    if handshakes.get() >= HANDSHAKES_MAX {
-        tally.http3_handshakes_ignored.add(1);
-        return incoming.ignore();
-    }
-    if handshakes.get() >= HANDSHAKES_BEFORE_RETRY && incoming.may_retry() {
-        tally.http3_retries.add(1);
-        let _ = incoming.retry();
-        return;
+    match Admission::of(handshakes.get(), incoming.may_retry()) {
+        Admission::Begins => {}
+        Admission::ProvesAddress => {
+            tally.http3_retries.add(1);
+            let _ = incoming.retry();
+            return;
+        }
+        Admission::Ignored => {
+            tally.http3_handshakes_ignored.add(1);
+            return incoming.ignore();
+        }
     }
     let address = incoming.remote_address();
     let handshake = Handshake::begin(handshakes);
@@ -232,4 +257,25 @@ fn failed(space: &Workspace, listener: &Listener, address: SocketAddr, error: &C
 /// The code of a stream as QUIC numbers it.
 pub(super) fn stream_number(id: quinn::StreamId) -> u64 {
     VarInt::from(id).into_inner()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_prove_their_addresses_once_many_shake_hands() {
+        for (handshakes, may_retry, admission) in [
+            (0, true, Admission::Begins),
+            (63, true, Admission::Begins),
+            (64, true, Admission::ProvesAddress),
+            (64, false, Admission::Begins),
+            (1_023, true, Admission::ProvesAddress),
+            (1_023, false, Admission::Begins),
+            (1_024, true, Admission::Ignored),
+            (1_024, false, Admission::Ignored),
+        ] {
+            assert_eq!(Admission::of(handshakes, may_retry), admission, "{handshakes} {may_retry}");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::inbound::{Inbound, Part, ReadEnd};
 use super::listen::stream_number;
+use super::meters::Flood;
 use super::{Link, number};
 use crate::env::{Env, PeerFacts};
 use crate::exchange::stream::{AnswerBody, AnswerHead, BodyEnd, ClientStream};
@@ -181,7 +182,15 @@ impl Stream {
                 self.reset(fault.code);
                 Err(BodyEnd::Broken)
             }
-            Ok(Err(ReadEnd::Gone | ReadEnd::GivenUp | ReadEnd::Crowded)) => Err(BodyEnd::Broken),
+            Ok(Err(ReadEnd::GivenUp)) => {
+                self.link.note(Flood::RapidReset);
+                // An answer that has begun may be whole without the rest of its request (RFC 9114 section 4.1).
+                if self.answer == Answer::Waited {
+                    self.reset(ErrorCode::RequestIncomplete);
+                }
+                Err(BodyEnd::Broken)
+            }
+            Ok(Err(ReadEnd::Gone | ReadEnd::Crowded)) => Err(BodyEnd::Broken),
             Err(_) => Err(BodyEnd::Late),
         }
     }

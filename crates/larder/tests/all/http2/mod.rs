@@ -112,7 +112,7 @@ fn read_body(head: &str, lines: &mut impl std::io::BufRead) -> Option<Vec<u8>> {
 }
 
 /// A server of the site `site.test`, with these settings beside.
-fn site(folder: &Path, more: &str) -> (Server, SocketAddr) {
+pub fn site(folder: &Path, more: &str) -> (Server, SocketAddr) {
     let origin = stand::origin_that(serve);
     let text = format!(
         "{more}\n[log]\nto = \"{}\"\n[[site]]\nhosts = [\"site.test\", \"other.test\"]\norigin = \"http://{origin}\"\n",
@@ -124,7 +124,7 @@ fn site(folder: &Path, more: &str) -> (Server, SocketAddr) {
 }
 
 /// The access log, once the server has stopped.
-fn log(server: Server, folder: &Path) -> String {
+pub fn log(server: Server, folder: &Path) -> String {
     server.stop();
     std::fs::read_to_string(folder.join("access.log")).unwrap()
 }

@@ -1,6 +1,6 @@
 """Asks a server of HTTP/3 by aioquic: each line that is printed is a check that held.
 
-Arguments: the port, the certificate that is trusted.
+Arguments: the port, the certificate that is trusted, bytes of the long bodies in millions.
 """
 
 import asyncio
@@ -44,12 +44,23 @@ class Client(QuicConnectionProtocol):
             self.http.send_data(stream, body, end_stream=True)
         self.transmit()
         heads, body, over = self.answers[stream]
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             end = await over
         return heads, bytes(body), end
 
 
-async def main(port, certificate):
+def rolling_sum(block, times):
+    """What the origin makes of a body: 31 times the sum before, and the next byte, modulo 2 ** 64."""
+    of_block = 0
+    for byte in block:
+        of_block = (of_block * 31 + byte) % 2**64
+    factor, total = pow(31, len(block), 2**64), 0
+    for _ in range(times):
+        total = (total * factor + of_block) % 2**64
+    return total
+
+
+async def main(port, certificate, millions):
     configuration = QuicConfiguration(is_client=True, alpn_protocols=H3_ALPN, server_name="site.test")
     configuration.load_verify_locations(certificate)
     async with connect("127.0.0.1", port, configuration=configuration, create_protocol=Client) as client:
@@ -61,19 +72,22 @@ async def main(port, certificate):
         heads, _, _ = await client.ask(b"GET", b"/early")
         assert [head.get(b":status") for head in heads] == [b"103", b"200"], heads
         print("an interim answer")
-        _, body, _ = await client.ask(b"GET", b"/big/5000000")
-        assert body == b"b" * 5_000_000, len(body)
+        _, body, _ = await client.ask(b"GET", b"/big/%d" % (millions * 1_000_000))
+        right = hashlib.sha256(b"b" * (millions * 1_000_000)).digest()
+        assert hashlib.sha256(body).digest() == right, len(body)
         print("a long answer")
-        sent = hashlib.sha256(b"seed").digest() * 100_000
-        _, body, _ = await client.ask(b"POST", b"/sum", sent)
-        assert body.split()[0] == b"3200000", body
+        block = b"".join(hashlib.sha256(b"%d" % number).digest() for number in range(31_250))
+        _, body, _ = await client.ask(b"POST", b"/sum", block * millions)
+        assert body == b"%d %d" % (millions * 1_000_000, rolling_sum(block, millions)), body
         print("a long body")
-        many = await asyncio.gather(*(client.ask(b"GET", b"/echo/%d" % number) for number in range(60)))
-        assert all(heads[0][b":status"] == b"200" for heads, _, _ in many)
-        print("streams beside each other")
+        many = await asyncio.gather(*(client.ask(b"GET", b"/echo/%d" % number) for number in range(200)))
+        for number, (heads, body, end) in enumerate(many):
+            assert (heads[0][b":status"], end) == (b"200", "whole"), heads
+            assert body.startswith(b"GET /echo/%d HTTP/1.1" % number), body
+        print("two hundred requests")
         _, _, end = await client.ask(b"GET", b"/half")
         assert end == "reset", end
         print("an answer that breaks off")
 
 
-asyncio.run(main(int(sys.argv[1]), sys.argv[2]))
+asyncio.run(main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3])))

@@ -1,12 +1,12 @@
 //! Clients that make work for nothing.
 
 use super::Site;
-use super::client::{Client, WITHIN, code, data, get, headers, tls};
+use super::client::{Client, code, data, get, headers};
+use super::forger::Forger;
 use crate::seen::stand;
 use larder_wire::h3::ErrorCode;
 use larder_wire::h3::frame::write_head;
-use quinn::Endpoint;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::time::Duration;
 
 /// Does something of no use, on and on, until the connection has ended.
 type Flood = fn(&mut Client);
@@ -37,7 +37,7 @@ const FLOODS: [(&str, Flood); 6] = [
     ("http3-control-frames", |client| {
         if let Ok(Ok(mut stream)) = client
             .runtime
-            .block_on(async { tokio::time::timeout(std::time::Duration::from_secs(5), client.quic.open_uni()).await })
+            .block_on(async { tokio::time::timeout(Duration::from_secs(5), client.quic.open_uni()).await })
         {
             let _ = client.runtime.block_on(stream.write_all(&[0x21]));
             let _ = stream.finish();
@@ -50,7 +50,7 @@ const FLOODS: [(&str, Flood); 6] = [
         let small = data(b"a").repeat(25_000);
         let _ = client.runtime.block_on(send.write_all(&small));
         client.runtime.block_on(async {
-            let _ = tokio::time::timeout(std::time::Duration::from_secs(5), client.quic.closed()).await;
+            let _ = tokio::time::timeout(Duration::from_secs(5), client.quic.closed()).await;
         });
     }),
 ];
@@ -85,42 +85,34 @@ fn floods_end_their_connection() {
     }
 }
 
-/// First packets of clients that may not be where they say make no others wait: beyond some, clients prove their addresses.
+/// Clients that may not be where they say make no others wait: beyond some, clients prove their addresses.
 #[test]
 fn many_handshakes_make_clients_prove_their_addresses() {
-    const CLIENTS: usize = 200;
     let folder = tempfile::tempdir().unwrap();
     let site = Site::open(folder.path());
-    // What these clients send goes here, and from here to the server, whose replies nobody hears.
-    let catcher = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    catcher.set_read_timeout(Some(WITHIN)).unwrap();
-    let catcher_address = catcher.local_addr().unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let config = tls(&site.certificate, None);
-    let packets = runtime.block_on(async {
-        let endpoint = Endpoint::client((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-        let catcher = tokio::net::UdpSocket::from_std({
-            catcher.set_nonblocking(true).unwrap();
-            catcher
-        })
-        .unwrap();
-        let (mut packets, mut clients) = (Vec::new(), Vec::new());
-        for _ in 0..CLIENTS {
-            let connecting = endpoint.connect_with(config.clone(), catcher_address, "site.test").unwrap();
-            let mut packet = vec![0; 2_000];
-            let length = tokio::time::timeout(WITHIN, catcher.recv(&mut packet)).await.unwrap().unwrap();
-            packet.truncate(length);
-            packets.push(packet);
-            clients.push(connecting);
-        }
-        packets
+    let mut forger = Forger::of(100, &site.certificate);
+    stand::wait_for("clients that are told to prove their addresses", || {
+        forger.send(site.address);
+        site.count("http3_retries") > 0
     });
-    let forger = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    for packet in &packets {
-        forger.send_to(packet, site.address).unwrap();
-    }
-    stand::wait_for("clients that are told to prove their addresses", || site.count("http3_retries") > 0);
     let client = Client::to(&site);
     assert_eq!(client.get("/fresh").status(), "200");
+    assert_eq!((site.count("http3_connections"), site.count("http3_handshakes_ignored")), (1, 0));
+    let came = forger.came_bytes();
+    assert!(came > 0 && came <= 3 * forger.sent_bytes, "{came} bytes for {}", forger.sent_bytes);
+}
+
+/// A handshake that does not go on ends, and has a line in the log.
+#[test]
+fn handshakes_that_are_left_end() {
+    const CLIENTS: usize = 20;
+    let folder = tempfile::tempdir().unwrap();
+    let site = Site::with(folder.path(), "", "[timeouts]\nhead = \"300ms\"\n");
+    let mut forger = Forger::of(CLIENTS, &site.certificate);
+    forger.send(site.address);
+    stand::wait_for("their ends", || site.count("handshakes_failed") == CLIENTS as u64);
+    assert_eq!(Client::to(&site).get("/fresh").status(), "200");
     assert_eq!(site.count("http3_connections"), 1);
+    let log = site.log(folder.path());
+    assert_eq!(log.matches("tls-late").count(), CLIENTS, "{log}");
 }

@@ -29,6 +29,7 @@ fn malformed_requests_are_reset_and_reach_no_origin() {
     cases.push([post("2"), data(b"abc")].concat());
     cases.push(post("2"));
     cases.push([post("3"), data(b"abc"), headers(&[(":path", "/evil")])].concat());
+    cases.push([headers(&get("/echo")), headers(&get("/evil"))].concat());
     for bytes in &cases {
         let client = Client::to(&site);
         let answer = client.play(bytes);
@@ -126,7 +127,7 @@ fn frames_and_streams_where_they_may_not_be() {
         (frame(0x2, b""), ErrorCode::FrameUnexpected),
         ([&frame(0x21, b"grease")[..], &frame(0x7, &[0])].concat(), ErrorCode::FrameUnexpected),
         ([&request[..], &frame(0x5, &[0])].concat(), ErrorCode::FrameUnexpected),
-        ([&request[..], &request, &request].concat(), ErrorCode::FrameUnexpected),
+        ([&request[..], &headers(&[("x-sum", "7")]), &request].concat(), ErrorCode::FrameUnexpected),
         ([&request[..], &headers(&[("x-sum", "7")]), &data(b"a")].concat(), ErrorCode::FrameUnexpected),
         (request[..request.len() - 1].to_vec(), ErrorCode::Frame),
         ([&request[..], &[0, 5, 1]].concat(), ErrorCode::Frame),

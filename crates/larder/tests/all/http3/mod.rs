@@ -1,13 +1,19 @@
 //! HTTP/3 with clients: by a client of these tests, frame by frame, and by programs of others.
 
+mod attacks;
 mod bodies;
 mod client;
 mod connections;
 mod floods;
+mod forger;
+mod memory;
 mod messages;
+mod origins;
 mod programs;
+mod sessions;
 
 use crate::http2::serve;
+use crate::seen::process::Running;
 use crate::seen::stand;
 use larder::server::Server;
 use rcgen::{CertifiedKey, KeyPair};
@@ -67,4 +73,15 @@ impl Site {
         self.server.stop();
         std::fs::read_to_string(folder.join("access.log")).unwrap()
     }
+}
+
+/// A process with little memory that serves the same sites, with these settings beside. The certificate is there.
+fn start(folder: &Path, more: &str) -> Running {
+    let text = format!(
+        "store = \"{}\"\nadmin = \"127.0.0.1:0\"\nmemory = \"16MB\"\ndisk = 0\nworkers = 2\n{}",
+        folder.join("store").display(),
+        settings(folder, "http3 = true", more)
+    );
+    std::fs::write(folder.join("larder.toml"), text).unwrap();
+    Running::start(folder)
 }
