@@ -108,7 +108,7 @@ fn a_client_that_gives_up_ends_its_exchange_alone() {
     let mut fields = get("/echo");
     fields[0].1 = "POST";
     let (mut send, mut receive) = client.begin(&[headers(&fields), data(b"half")].concat(), false);
-    client.wait(tokio::time::sleep(std::time::Duration::from_millis(200)));
+    client.pause(200);
     send.reset(code(ErrorCode::RequestCancelled)).unwrap();
     let answer = client.answer(&mut receive);
     assert_eq!(answer.reset, Some(ErrorCode::RequestIncomplete.number()), "{answer:?}");

@@ -178,6 +178,11 @@ impl Client {
         self.runtime.block_on(async { tokio::time::timeout(WITHIN, future).await.expect("in time") })
     }
 
+    /// Takes and sends packets for so long.
+    pub fn pause(&self, millis: u64) {
+        self.runtime.block_on(async { tokio::time::sleep(Duration::from_millis(millis)).await });
+    }
+
     /// Opens a stream in one direction with these bytes.
     pub fn uni(&mut self, bytes: &[u8]) {
         let stream = self.wait(async {

@@ -6,11 +6,11 @@ use crate::seen::reload::{Steered, base};
 use crate::seen::stand;
 use larder::config::Loaded;
 use larder_wire::h3::ErrorCode;
-use quinn::{ConnectionError, Endpoint};
+use quinn::ConnectionError;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 
 #[test]
 fn a_server_that_goes_down_lets_requests_come_to_their_end() {

@@ -7,7 +7,7 @@ use larder_wire::h3::message::{MessageReader, Step};
 
 const BYTES: usize = 100_000_000;
 /// More memory than before the bodies: windows, buffers of sockets, what the allocator keeps. Less than a body by far.
-const MORE_BYTES_MAX: u64 = 32_000_000;
+const MORE_BYTES_MAX: u64 = 16_000_000;
 
 #[test]
 fn long_bodies_take_no_memory() {

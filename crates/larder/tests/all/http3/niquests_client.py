@@ -6,6 +6,8 @@ import niquests
 
 port, certificate = sys.argv[1], sys.argv[2]
 with niquests.Session() as session:
+    # Else a bundle of certificates that the environment names would be trusted in place of this one.
+    session.trust_env = False
     session.verify = certificate
     url = f"https://localhost:{port}/fresh?niquests"
     versions = [session.get(url).http_version for _ in range(3)]

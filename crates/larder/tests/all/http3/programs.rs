@@ -100,6 +100,8 @@ fn a_browser_loads_a_page_with_many_objects() {
     browser.args(["--disable-background-networking", "--disable-component-update", "--timeout=30000"]);
     browser.arg(format!("--user-data-dir={}", path.join("profile").display()));
     browser.arg(format!("--origin-to-force-quic-on=localhost:{port}"));
+    // A browser that is forced to speak QUIC to `::1`, where nobody listens, tries no other address.
+    browser.arg("--host-resolver-rules=MAP localhost 127.0.0.1");
     browser.arg(format!("--ignore-certificate-errors-spki-list={key}"));
     browser.arg(format!("https://localhost:{port}/page"));
     let output = browser.output().unwrap();
