@@ -126,7 +126,7 @@ pub struct Settings {
     pub blocked_streams_max: u64,
 }
 
-/// Appends SETTINGS. What is zero there is so without a word.
+/// Appends SETTINGS. A setting that is zero is left out, for it is that where nothing is said.
 pub fn write_settings(out: &mut Vec<u8>, settings: &Settings) {
     let mut payload = Vec::with_capacity(32);
     let mut write = |id, value| {

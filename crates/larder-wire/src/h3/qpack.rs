@@ -85,7 +85,7 @@ pub struct Instructions {
     number_bytes: usize,
 }
 
-/// Whose instructions they are.
+/// The side that sends the instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstructionSide {
     /// Those of the peer's encoder (RFC 9204 section 4.3).

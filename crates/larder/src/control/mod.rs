@@ -10,6 +10,7 @@ mod guard;
 mod history;
 mod hot;
 mod icap;
+mod limits;
 mod lists;
 mod metrics;
 mod neighbours;

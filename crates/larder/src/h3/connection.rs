@@ -1,7 +1,6 @@
 //! The task of a connection: it takes streams, and ends the connection when its time has come.
 
-use super::listen::stream_number;
-use super::{Link, control, number, request};
+use super::{Link, control, number, request, stream_number};
 use crate::ticker::{Timer, Wait, WaitEnd};
 use larder_wire::h3::control::UniKind;
 use larder_wire::h3::frame::{self, Settings};

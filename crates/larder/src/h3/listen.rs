@@ -254,11 +254,6 @@ fn failed(space: &Workspace, listener: &Listener, address: SocketAddr, error: &C
     }
 }
 
-/// The code of a stream as QUIC numbers it.
-pub(super) fn stream_number(id: quinn::StreamId) -> u64 {
-    VarInt::from(id).into_inner()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -137,3 +137,8 @@ impl Link {
 fn number(code: ErrorCode) -> VarInt {
     VarInt::from_u64(code.number()).unwrap_or_default()
 }
+
+/// The number of a stream, as frames carry it.
+fn stream_number(id: quinn::StreamId) -> u64 {
+    VarInt::from(id).into_inner()
+}

@@ -1,9 +1,8 @@
 //! A stream: the transport of one exchange.
 
 use super::inbound::{Inbound, Part, ReadEnd};
-use super::listen::stream_number;
 use super::meters::Flood;
-use super::{Link, number};
+use super::{Link, number, stream_number};
 use crate::env::{Env, PeerFacts};
 use crate::exchange::stream::{AnswerBody, AnswerHead, BodyEnd, ClientStream};
 use crate::multiplexed::priority::{URGENCY_AT_FIRST, urgency};

@@ -1,4 +1,4 @@
-//! What HTTP/2 and HTTP/3 have in common: requests come as lists of fields, and answers go as such. The judge of heads is the parser of
+//! Parts that HTTP/2 and HTTP/3 share: requests come as lists of fields, and answers go as such. The judge of heads is the parser of
 //! HTTP/1.1 for both.
 
 pub mod authority;

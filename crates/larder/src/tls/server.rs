@@ -43,7 +43,7 @@ impl Certificates {
         Ok(Arc::new(config))
     }
 
-    /// The same for QUIC, which carries HTTP/3 alone. There is no early data (RFC 8470): a request that could be played again by others is
+    /// Like [`Certificates::config`], for QUIC, which carries HTTP/3 alone. There is no early data (RFC 8470): a request that could be played again by others is
     /// never read.
     pub fn quic_config(self: &Arc<Self>, clients: Option<&ClientTrust>) -> Result<Arc<QuicServerConfig>, TlsError> {
         let mut config = server_config(Arc::<Certificates>::clone(self), clients)?;

@@ -4,7 +4,7 @@ use super::Site;
 use super::client::{Client, code, data, get, headers};
 use larder_wire::h3::ErrorCode;
 
-/// What the origin says of a body at `/sum`.
+/// The origin's answer to a body at `/sum`.
 fn sum(body: &[u8]) -> String {
     let sum = body.iter().fold(0_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
     format!("{} {sum}", body.len())
