@@ -29,11 +29,12 @@ impl<T> Live<T> {
         Live { edition: AtomicU64::new(1), value: Mutex::new(Arc::new(value)) }
     }
 
-    /// Puts another value in its place. Holders of the old value keep it.
-    pub fn replace(&self, value: T) {
+    /// Puts another value in its place and gives the one before. Its holders keep it, and who lets it go last frees it.
+    pub fn replace(&self, value: T) -> Arc<T> {
         let mut place = self.value.lock();
-        *place = Arc::new(value);
+        let before = std::mem::replace(&mut *place, Arc::new(value));
         self.edition.fetch_add(1, Ordering::Release);
+        before
     }
 
     /// Which edition holds, from 1.
@@ -102,7 +103,10 @@ mod tests {
         let copy = Copy::default();
         let first = copy.of(&live);
         assert!(Rc::ptr_eq(&first, &copy.of(&live)));
-        live.replace(2);
+        let before = live.replace(2);
+        assert_eq!((*before, Arc::strong_count(&before)), (1, 2));
         assert_eq!((**first, **copy.of(&live), *live.value()), (1, 2, 2));
+        drop(first);
+        assert_eq!(Arc::strong_count(&before), 1);
     }
 }

@@ -7,6 +7,7 @@
 use crate::bind;
 use crate::config::setting::ChangesAt;
 use crate::config::{Config, ListSource, Listen, Loaded, Log, LogTo, ValueSource, manual};
+use crate::idle_priority;
 use crate::lists::PreparedLists;
 use crate::log::Sink;
 use crate::people::PreparedLogins;
@@ -20,12 +21,12 @@ use std::net::{TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-mod certificates;
+mod upkeep;
 
-pub use certificates::watch;
+pub use upkeep::keep_up;
 
-/// The thread that prepares has this much less of a core than those that serve, where both want it.
-const NICE: i32 = 10;
+/// Settings of before that wait for their last user; further ones are freed by that user.
+const RETIRED_MAX: usize = 16;
 
 impl Shared {
     /// Reads the configuration again and puts it in force, or says why not and leaves all as it was.
@@ -37,11 +38,10 @@ impl Shared {
         result
     }
 
-    /// Prepares on a thread that leaves the cores to the workers where both want them: a table of a thousand rules takes a tenth of a second.
+    /// Prepares on a thread that leaves the cores to the workers: a table of a thousand rules takes some milliseconds.
     fn prepare_beside(&self, listeners: &[OpenListener]) -> Result<Prepared, String> {
         let work = || {
-            // On Linux this is about the calling thread alone.
-            let _ = rustix::process::setpriority_process(None, NICE);
+            idle_priority::take();
             self.prepare(listeners)
         };
         std::thread::scope(|scope| match std::thread::Builder::new().name("reload".into()).spawn_scoped(scope, work) {
@@ -55,15 +55,15 @@ impl Shared {
         let reread = self.reread.as_ref().ok_or("this server has no configuration that could be read again")?;
         let Loaded { config: mut wanted, sources, .. } = reread()?;
         let old = self.common.live.value();
-        let mut reloaded = Reloaded::default();
+        let (mut reloaded, mut from) = (Reloaded::default(), Config::clone(&old));
         for setting in manual::differences(&old, &wanted) {
             // A value that is computed anew from what is free today is no change that a person asked for.
             let is_computed = matches!(sources.get(setting.name), Some(ValueSource::Computed(_)));
             match setting.changes_at {
-                ChangesAt::Restart if is_computed => setting.copy(&old, &mut wanted),
+                ChangesAt::Restart if is_computed => setting.copy(&mut from, &mut wanted),
                 ChangesAt::Reload => reloaded.changed.push(setting.name.to_owned()),
                 ChangesAt::Restart => {
-                    setting.copy(&old, &mut wanted);
+                    setting.copy(&mut from, &mut wanted);
                     reloaded.needs_restart.push(setting.name.to_owned());
                 }
             }
@@ -154,7 +154,12 @@ impl Shared {
             tracing::error!("the helpers cannot be started: {error}");
         }
         let rules: HashSet<String> = config.rule_table.table.rules().iter().map(ToString::to_string).collect();
-        self.common.live.replace(config);
+        let before = self.common.live.replace(config);
+        let mut retired = self.retired.lock();
+        if retired.len() < RETIRED_MAX {
+            retired.push(before);
+        }
+        drop(retired);
         self.common.counters.refused.lock().keep(|rule| rules.contains(rule));
         *self.sources.lock() = sources;
         for (number, new) in new_listeners.into_iter().enumerate() {

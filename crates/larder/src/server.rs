@@ -36,8 +36,8 @@ pub struct Server {
     shared: Arc<Shared>,
     addresses: Vec<SocketAddr>,
     threads: Vec<JoinHandle<()>>,
-    /// The thread that looks at files of certificates ends with it.
-    certificates: Option<Sender<()>>,
+    /// The thread `upkeep` ends with it.
+    upkeep: Option<Sender<()>>,
 }
 
 /// The parameters that a server is started with.
@@ -109,7 +109,7 @@ impl Server {
         shared.listeners.lock().extend(open);
         shared.note_own_addresses(shared.listeners.lock().iter());
         shared.nursery.have(&shared.common.config.mounts).map_err(StartError::Scripts)?;
-        let mut server = Server { shared, addresses, threads: Vec::new(), certificates: None };
+        let mut server = Server { shared, addresses, threads: Vec::new(), upkeep: None };
         server.start_workers(sockets, &listeners, &upstream)?;
         for (number, (socket, listener)) in quic_sockets.into_iter().zip(&listeners).enumerate() {
             if let Some(socket) = socket {
@@ -118,17 +118,17 @@ impl Server {
         }
         server.start_control(admin_socket)?;
         server.start_neighbours(neighbour_sockets)?;
-        server.watch_certificates()?;
+        server.start_upkeep()?;
         Ok(server)
     }
 
-    fn watch_certificates(&mut self) -> Result<(), StartError> {
+    fn start_upkeep(&mut self) -> Result<(), StartError> {
         let (ends, ended) = channel();
         let shared = Arc::downgrade(&self.shared);
-        let work = move || reload::watch(&shared, &ended);
-        let thread = std::thread::Builder::new().name("certificates".into()).spawn(work);
+        let work = move || reload::keep_up(&shared, &ended);
+        let thread = std::thread::Builder::new().name("upkeep".into()).spawn(work);
         self.threads.push(thread.map_err(StartError::Thread)?);
-        self.certificates = Some(ends);
+        self.upkeep = Some(ends);
         Ok(())
     }
 
@@ -192,7 +192,7 @@ impl Server {
     /// Accepts no more connections, waits for requests to end (at most `timeouts.drain`) and stops.
     pub fn stop(mut self) {
         self.shared.drain();
-        drop(self.certificates.take());
+        drop(self.upkeep.take());
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }

@@ -40,6 +40,7 @@ pub fn markdown(ledgers: &[Ledger]) -> String {
         out.push_str(&sequence(ledgers));
     }
     out.push_str(&reading::markdown(ledgers));
+    out.push_str(&entries(ledgers));
     let compared = compare(ledgers);
     for comparison in &compared {
         table(comparison, &mut out);
@@ -47,6 +48,35 @@ pub fn markdown(ledgers: &[Ledger]) -> String {
     }
     meanings(&compared, &mut out);
     out
+}
+
+/// The words of each entry about itself and its settings, with the maker's comments, one folded list for each.
+fn entries(ledgers: &[Ledger]) -> String {
+    let mut lists: Vec<String> = Vec::new();
+    for ledger in ledgers {
+        let Some(entry) = ledger.run.target.entry.as_ref().filter(|entry| !entry.notes.is_empty()) else { continue };
+        let tuning = if entry.tuning.is_empty() { String::new() } else { format!(", tuning {}", entry.tuning) };
+        let mut said: String = entry.notes.iter().map(|note| format!("- {note}\n")).collect();
+        if !entry.comments.is_empty() {
+            let _ = writeln!(
+                said,
+                "- Its maker's comments: {}",
+                entry.comments.split_whitespace().collect::<Vec<_>>().join(" ")
+            );
+        }
+        let list = format!("<details><summary>{}{tuning}</summary>\n\n{said}\n</details>\n", ledger.run.label);
+        if !lists.contains(&list) {
+            lists.push(list);
+        }
+    }
+    match lists.is_empty() {
+        true => String::new(),
+        false => format!(
+            "\n## Notes on the entries\n\nThe configurations are written by the authors of the referee, who are Larder's, by each product's manual; each setting \
+             has its reason here and in `crates/cacheoff/entries/`, for the makers to dispute.\n\n{}",
+            lists.concat()
+        ),
+    }
 }
 
 /// The meaning of each row that some table has.

@@ -93,8 +93,9 @@ fn cost() -> [Line; 3] {
             "Memory",
             "The largest sum over all processes of the cache in the phase, sampled once a second: proportional set size (PSS), so that \
              shared memory counts once and as far as it is mapped; resident set size (RSS) where the kernel tells no PSS. Files of a store, \
-             those in a file system in memory (tmpfs) too, and the page cache are not counted: a store inside the processes is in the \
-             figure, one in files is not. The row \"store\" says where it lies."
+             those in a file system in memory (tmpfs) too, and the page cache are not counted, unless the cache maps its files (Varnish's \
+             store \"file\" does): a store inside the processes is in the figure, one in files that are read and written is not. The row \
+             \"store\" says where it lies, and the notes on the entries what of memory stands before it."
                 .to_owned(),
         ),
         (
@@ -117,7 +118,7 @@ fn intervals(ledgers: &[Ledger]) -> Line {
               these rounds are drawn anew (bootstrap, 1,000 drawings): with few rounds a crude one. A ratio is the median of the ratios of \
               single rounds, of two plays of the same round and seed, and need not be the ratio of two medians. \"Not distinguished\" says \
               that the interval of the differences holds zero, and does not say that the two are equal. \"≤\" and \"≥\" before a ratio \
-              stem from a rate with \"≥\". A play that is not valid, because of noise or because the referee was its limit, is played \
+              stem from a rate with \"≥\"; the interval beside them is that of the measured ratio, so that the bound to quote is its far end. A play that is not valid, because of noise or because the referee was its limit, is played \
               again, twice at most, whoever played it; the last one counts where it is valid or where cache and referee were both at \
               their limit, as its remark says. Medians of two rows may be those of two rounds: they do not multiply."
             .to_owned(),

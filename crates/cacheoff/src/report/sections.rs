@@ -121,8 +121,8 @@ pub(super) fn conditions(comparison: &Comparison<'_>, run: &Summary<'_>) -> Stri
     seconds.sort_by(f64::total_cmp);
     let (least, most) = (seconds.first().copied().unwrap_or(0.0), seconds.last().copied().unwrap_or(0.0));
     let (least, most) = (Unit::Elapsed.text(least), Unit::Elapsed.text(most));
-    let seconds = if least == most { least } else { format!("{least} to {most}") };
-    let mut parts = vec![format!("Figures of phase {}, {seconds} of each play", run.phase_name)];
+    let seconds = if least == most { least } else { format!("between {least} and {most}") };
+    let mut parts = vec![format!("Figures of phase {}, which lasted {seconds}", run.phase_name)];
     parts.push(provenance::rounds(plays));
     if run.ledger.run.round > 0 {
         parts.push("each round has a seed of its own, the same for all entries".to_owned());
@@ -132,7 +132,10 @@ pub(super) fn conditions(comparison: &Comparison<'_>, run: &Summary<'_>) -> Stri
         parts.push(format!("ideal hit ratio {}", Unit::Share.text(dhr)));
     }
     if let Some(response) = ideal.response_us.filter(|us| *us > 0.0) {
-        parts.push(format!("ideal mean response {}", Unit::Micros.text(response)));
+        parts.push(format!(
+            "mean response as planned, with waits of the network and of origins alone, {}",
+            Unit::Micros.text(response)
+        ));
     }
     for link in run.ledger.run.links.iter().filter(|link| link.delay_us > 0 || link.loss > 0.0) {
         let side = link.side.map_or("both sides", |side| side.as_str());

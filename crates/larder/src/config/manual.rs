@@ -294,7 +294,7 @@ fn one<T: Clone>(setting: &Setting<T>, name: String, of: &T, said: String) -> In
 
 /// Settings whose values differ.
 pub fn differences(old: &Config, new: &Config) -> Vec<&'static Setting<Config>> {
-    SETTINGS.iter().filter(|setting| !setting.is_equal(old, new)).collect()
+    Setting::differing(SETTINGS, old, new)
 }
 
 fn listens(out: &mut String, loaded: &Loaded) {

@@ -153,7 +153,7 @@ impl Parser {
     }
 
     fn file(&mut self, name: &str, text: String) {
-        let source = Arc::new(Source { name: name.into(), text });
+        let source = Arc::new(Source::new(name, text));
         self.current = self.sources.len();
         self.sources.push(Arc::clone(&source));
         let (document, errors) = DeTable::parse_recoverable(&source.text);

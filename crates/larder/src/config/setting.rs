@@ -189,29 +189,33 @@ impl<T: Clone> Setting<T> {
 
     /// The value in TOML.
     pub fn show(&self, of: &T) -> String {
-        let mut of = of.clone();
+        self.show_at(&mut of.clone())
+    }
+
+    /// Shows without a copy of the whole; changes nothing.
+    fn show_at(&self, of: &mut T) -> String {
         match &self.field {
-            Field::Size(slot) => quoted(show_size(*slot(&mut of))),
-            Field::SizeIfAny(slot) => slot(&mut of).map_or("0".to_owned(), |bytes| quoted(show_size(bytes))),
-            Field::SizeOrNone(slot) => quoted(slot(&mut of).map_or("none".to_owned(), show_size)),
-            Field::Buffer(slot) => quoted(show_size(*slot(&mut of) as u64)),
-            Field::Count(slot) => slot(&mut of).to_string(),
-            Field::CountOrNone(slot) => slot(&mut of).map_or(quoted("none"), |count| count.to_string()),
-            Field::Percent(slot) => slot(&mut of).to_string(),
-            Field::Share(slot) => slot(&mut of).to_string(),
-            Field::Time(slot) => quoted(show_duration(*slot(&mut of))),
-            Field::TimeOrNone(slot) => quoted(slot(&mut of).map_or("none".to_owned(), show_duration)),
-            Field::Path(slot) => quoted(slot(&mut of).display()),
+            Field::Size(slot) => quoted(show_size(*slot(of))),
+            Field::SizeIfAny(slot) => slot(of).map_or("0".to_owned(), |bytes| quoted(show_size(bytes))),
+            Field::SizeOrNone(slot) => quoted(slot(of).map_or("none".to_owned(), show_size)),
+            Field::Buffer(slot) => quoted(show_size(*slot(of) as u64)),
+            Field::Count(slot) => slot(of).to_string(),
+            Field::CountOrNone(slot) => slot(of).map_or(quoted("none"), |count| count.to_string()),
+            Field::Percent(slot) => slot(of).to_string(),
+            Field::Share(slot) => slot(of).to_string(),
+            Field::Time(slot) => quoted(show_duration(*slot(of))),
+            Field::TimeOrNone(slot) => quoted(slot(of).map_or("none".to_owned(), show_duration)),
+            Field::Path(slot) => quoted(slot(of).display()),
             Field::PathIfAny(slot) => {
-                quoted(slot(&mut of).as_ref().map_or_else(String::new, |path| path.display().to_string()))
+                quoted(slot(of).as_ref().map_or_else(String::new, |path| path.display().to_string()))
             }
-            Field::Name(slot) => quoted(slot(&mut of)),
-            Field::Secret(slot) => quoted(slot(&mut of).as_ref().map_or("none", |_| "(hidden)")),
-            Field::Flag(slot) => slot(&mut of).to_string(),
-            Field::FlagOrAuto(slot) => slot(&mut of).map_or(quoted("auto"), |flag| flag.to_string()),
-            Field::Text { read, .. } => quoted(read(&of)),
+            Field::Name(slot) => quoted(slot(of)),
+            Field::Secret(slot) => quoted(slot(of).as_ref().map_or("none", |_| "(hidden)")),
+            Field::Flag(slot) => slot(of).to_string(),
+            Field::FlagOrAuto(slot) => slot(of).map_or(quoted("auto"), |flag| flag.to_string()),
+            Field::Text { read, .. } => quoted(read(of)),
             Field::Texts { read, .. } => {
-                format!("[{}]", read(&of).iter().map(quoted).collect::<Vec<_>>().join(", "))
+                format!("[{}]", read(of).iter().map(quoted).collect::<Vec<_>>().join(", "))
             }
         }
     }
@@ -320,30 +324,29 @@ impl<T: Clone> Setting<T> {
         }
     }
 
-    /// Gives `to` the value that `from` has.
-    pub fn copy(&self, from: &T, to: &mut T) {
-        let mut from = from.clone();
+    /// Gives `to` the value that `from` has, which stays as it is.
+    pub fn copy(&self, from: &mut T, to: &mut T) {
         match &self.field {
-            Field::Size(slot) => *slot(to) = *slot(&mut from),
-            Field::SizeIfAny(slot) | Field::SizeOrNone(slot) => *slot(to) = *slot(&mut from),
-            Field::Buffer(slot) | Field::Count(slot) => *slot(to) = *slot(&mut from),
-            Field::CountOrNone(slot) => *slot(to) = *slot(&mut from),
-            Field::Percent(slot) => *slot(to) = *slot(&mut from),
-            Field::Share(slot) => *slot(to) = *slot(&mut from),
-            Field::Time(slot) => *slot(to) = *slot(&mut from),
-            Field::TimeOrNone(slot) => *slot(to) = *slot(&mut from),
-            Field::Path(slot) => slot(to).clone_from(slot(&mut from)),
-            Field::PathIfAny(slot) => slot(to).clone_from(slot(&mut from)),
-            Field::Name(slot) => slot(to).clone_from(slot(&mut from)),
-            Field::Secret(slot) => slot(to).clone_from(slot(&mut from)),
-            Field::Flag(slot) => *slot(to) = *slot(&mut from),
-            Field::FlagOrAuto(slot) => *slot(to) = *slot(&mut from),
+            Field::Size(slot) => *slot(to) = *slot(from),
+            Field::SizeIfAny(slot) | Field::SizeOrNone(slot) => *slot(to) = *slot(from),
+            Field::Buffer(slot) | Field::Count(slot) => *slot(to) = *slot(from),
+            Field::CountOrNone(slot) => *slot(to) = *slot(from),
+            Field::Percent(slot) => *slot(to) = *slot(from),
+            Field::Share(slot) => *slot(to) = *slot(from),
+            Field::Time(slot) => *slot(to) = *slot(from),
+            Field::TimeOrNone(slot) => *slot(to) = *slot(from),
+            Field::Path(slot) => slot(to).clone_from(slot(from)),
+            Field::PathIfAny(slot) => slot(to).clone_from(slot(from)),
+            Field::Name(slot) => slot(to).clone_from(slot(from)),
+            Field::Secret(slot) => slot(to).clone_from(slot(from)),
+            Field::Flag(slot) => *slot(to) = *slot(from),
+            Field::FlagOrAuto(slot) => *slot(to) = *slot(from),
             Field::Text { read, write, .. } => {
-                write(to, &read(&from));
+                write(to, &read(from));
             }
             Field::Texts { read, clear, push, .. } => {
                 clear(to);
-                read(&from).iter().for_each(|text| {
+                read(from).iter().for_each(|text| {
                     push(to, text);
                 });
             }
@@ -352,9 +355,19 @@ impl<T: Clone> Setting<T> {
 
     /// Whether both have the same value.
     pub fn is_equal(&self, one: &T, other: &T) -> bool {
+        self.is_equal_at(&mut one.clone(), &mut other.clone())
+    }
+
+    /// Those of `settings` whose values differ, by one copy of each side for all of them: a copy of a large one is dear.
+    pub fn differing<'s>(settings: &'s [Setting<T>], one: &T, other: &T) -> Vec<&'s Setting<T>> {
+        let (mut one, mut other) = (one.clone(), other.clone());
+        settings.iter().filter(|setting| !setting.is_equal_at(&mut one, &mut other)).collect()
+    }
+
+    fn is_equal_at(&self, one: &mut T, other: &mut T) -> bool {
         match &self.field {
-            Field::Secret(slot) => *slot(&mut one.clone()) == *slot(&mut other.clone()),
-            _ => self.show(one) == self.show(other),
+            Field::Secret(slot) => *slot(one) == *slot(other),
+            _ => self.show_at(one) == self.show_at(other),
         }
     }
 

@@ -6,7 +6,7 @@ pub use folder::StoreFolder;
 
 use crate::bind;
 use crate::clock;
-use crate::config::{Listen, Loaded, ValueSource};
+use crate::config::{Config, Listen, Loaded, ValueSource};
 use crate::env::Common;
 use crate::listener::{Listener, TlsOfListener};
 use crate::lists::Keeper;
@@ -39,6 +39,8 @@ pub struct Shared {
     pub common: Arc<Common>,
     /// Where the settings in force were set.
     pub sources: Mutex<ValueSources>,
+    /// Settings of before, until no worker holds them.
+    pub retired: Mutex<Vec<Arc<Config>>>,
     /// Counts of reloads.
     pub reloads: ReloadCounts,
     /// Reads the configuration again; without it there is no reload.
@@ -175,6 +177,7 @@ impl Shared {
             interception: Arc::new(Interception::new(authority_folder, config.intercept.pass.clone())),
             connections: Arc::default(),
             sources: Mutex::new(sources),
+            retired: Mutex::default(),
             reloads: ReloadCounts::default(),
             reread,
             admin,

@@ -563,6 +563,7 @@ fn markdown_has_every_entry_and_its_reasons_and_no_path_of_this_machine() {
     let text = markdown(&ledgers);
     assert!(text.contains("- Command: `cacheoff contest --standard`"), "{text}");
     for part in [
+        "## Notes on the entries",
         "- Made by: nobody is named",
         "- Played: 2026-11-21",
         "seed 42",

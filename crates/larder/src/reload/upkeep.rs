@@ -1,24 +1,28 @@
-//! Certificates of listeners are read again when their files change, without a reload: that is how renewed ones come in force.
+//! Beside the workers, every few seconds: certificates of listeners are read again when their files have changed, without a reload,
+//! which is how renewed ones come in force; and settings of before a reload are freed once no worker uses them.
 
 use crate::clock;
+use crate::idle_priority;
 use crate::shared::{OpenListener, Shared, listener};
 use crate::tls::served::CertificateStamp;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How often the files are looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// How often.
+const EVERY: Duration = Duration::from_secs(2);
 
 /// An end that comes near is told again so often.
 const TOLD_EVERY: Duration = Duration::from_secs(86_400);
 
-/// Looks at the files until `ended` has no sender any more.
-pub fn watch(shared: &Weak<Shared>, ended: &Receiver<()>) {
+/// Does all of it until `ended` has no sender any more.
+pub fn keep_up(shared: &Weak<Shared>, ended: &Receiver<()>) {
+    idle_priority::take();
     let mut told = clock::instant();
-    while ended.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+    while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
         let Some(shared) = shared.upgrade() else { return };
         shared.renew_certificates();
+        shared.free_retired();
         if clock::instant().saturating_duration_since(told) >= TOLD_EVERY {
             told = clock::instant();
             shared.listeners.lock().iter().for_each(|open| open.listener.tell_ends());
@@ -27,6 +31,15 @@ pub fn watch(shared: &Weak<Shared>, ended: &Receiver<()>) {
 }
 
 impl Shared {
+    /// Frees the settings of before that no worker holds any more. A table of a thousand rules takes milliseconds to free, which no
+    /// request should wait for.
+    fn free_retired(&self) {
+        let mut retired = self.retired.lock();
+        let unused = retired.extract_if(.., |settings| Arc::strong_count(settings) == 1).collect::<Vec<_>>();
+        drop(retired);
+        drop(unused);
+    }
+
     /// Takes up the certificates whose files have changed. Where they can't be used (the key is not written yet, say) the old ones count
     /// on, and the files are tried again once they change further.
     fn renew_certificates(&self) {
