@@ -48,7 +48,10 @@ async fn read_kind(link: &Link, opened: &Opened, mut receive: RecvStream) -> Res
         match receive.read_chunk(1, true).await {
             Ok(Some(chunk)) => kind.extend_from_slice(&chunk.bytes),
             // A stream that ends before its kind means nothing (RFC 9114 section 6.2).
-            Ok(None) | Err(ReadError::Reset(_)) => return Ok(link.note(Flood::Control)),
+            Ok(None) | Err(ReadError::Reset(_)) => {
+                link.note(Flood::Control);
+                return Ok(());
+            }
             Err(_) => return Err(ReadEnd::Gone),
         }
         if let Some((number, _)) = varint::read(&kind) {
@@ -75,7 +78,8 @@ async fn read_kind(link: &Link, opened: &Opened, mut receive: RecvStream) -> Res
         UniKind::Push => Err(H3Fault::connection(ErrorCode::StreamCreation, "a push of a client").into()),
         UniKind::Unknown => {
             let _ = receive.stop(number(ErrorCode::StreamCreation));
-            Ok(link.note(Flood::Control))
+            link.note(Flood::Control);
+            Ok(())
         }
     }
 }

@@ -117,3 +117,20 @@ fn a_client_that_gives_up_ends_its_exchange_alone() {
     let log = site.log(folder.path());
     assert_eq!(log.lines().count(), 3, "{log}");
 }
+
+/// The time limits of slow clients hold for each stream.
+#[test]
+fn a_client_that_does_not_read_loses_its_stream_and_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = Site::with(folder.path(), "", "[timeouts]\nwrite = \"300ms\"\nbody = \"300ms\"\n");
+    let client = Client::to(&site);
+    let (_send, mut receive) = client.begin(&headers(&get("/big/50000000")), true);
+    let reset = client.wait(receive.received_reset()).unwrap();
+    assert_eq!(reset, Some(code(ErrorCode::RequestCancelled)));
+    assert_eq!(client.get("/echo").status(), "200");
+    // A request whose body does not come to its end.
+    let mut fields = get("/echo");
+    fields[0].1 = "POST";
+    let (_send, mut receive) = client.begin(&[headers(&fields), data(b"half")].concat(), false);
+    assert_eq!(client.answer(&mut receive).status(), "408");
+}

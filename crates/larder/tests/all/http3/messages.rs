@@ -47,12 +47,16 @@ fn malformed_requests_are_reset_and_reach_no_origin() {
 #[test]
 fn the_strict_parser_judges_requests_of_all_versions() {
     let folder = tempfile::tempdir().unwrap();
-    let site = Site::with(folder.path(), "", "[limits]\ntarget_bytes_max = \"1KiB\"\nhead_bytes_max = \"8KiB\"\n");
+    let limits = "[limits]\ntarget_bytes_max = \"1KiB\"\nhead_bytes_max = \"8KiB\"\nbody_bytes_max = \"1KiB\"\n";
+    let site = Site::with(folder.path(), "", limits);
     let (long, huge) = (format!("/{}", "a".repeat(2_000)), "a".repeat(9_000));
     let many: Vec<(String, &str)> = (0..200).map(|number| (format!("x-{number}"), "a")).collect();
     let many: Vec<(&str, &str)> = many.iter().map(|(name, value)| (&**name, *value)).collect();
     let with = |more: &[(&'static str, &str)]| -> Vec<u8> { headers(&[&get("/echo")[..], more].concat()) };
+    let mut post = get("/sum");
+    post[0].1 = "POST";
     let cases = [
+        ([headers(&post), data(&[b'a'; 2_000])].concat(), "413", ""),
         (headers(&get(&long)), "414", "target"),
         (headers(&[&get("/echo")[..], &many].concat()), "431", ""),
         (with(&[("x-huge", &huge)]), "431", "head_bytes_max"),
