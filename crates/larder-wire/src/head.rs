@@ -14,6 +14,8 @@ pub enum Version {
     Http11,
     /// HTTP/2 (RFC 9113): of a client's request alone.
     Http2,
+    /// HTTP/3 (RFC 9114): of a client's request alone.
+    Http3,
 }
 
 impl Version {
@@ -23,6 +25,7 @@ impl Version {
             Version::Http10 => "HTTP/1.0",
             Version::Http11 => "HTTP/1.1",
             Version::Http2 => "HTTP/2.0",
+            Version::Http3 => "HTTP/3.0",
         }
     }
 }
@@ -136,7 +139,7 @@ impl fmt::Debug for Reason {
 pub fn keeps_alive(version: Version, fields: &Fields) -> bool {
     match version {
         _ if fields.has_member("Connection", "close") => false,
-        Version::Http11 | Version::Http2 => true,
+        Version::Http11 | Version::Http2 | Version::Http3 => true,
         Version::Http10 => fields.has_member("Connection", "keep-alive"),
     }
 }

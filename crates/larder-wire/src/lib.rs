@@ -26,6 +26,7 @@ pub mod field_list;
 pub mod fields;
 pub mod framing;
 pub mod h2;
+pub mod h3;
 pub mod head;
 pub mod hop;
 pub mod htcp;

@@ -4,7 +4,7 @@ use crate::config::{Listen, Transparent};
 use crate::deferred;
 use socket2::{Domain, Protocol, Type};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 
 const BACKLOG: i32 = 4_096;
 
@@ -44,6 +44,20 @@ fn bind_each(address: SocketAddr, workers: usize, transparent: Transparent) -> i
         sockets.push(bind(address, transparent)?);
     }
     Ok(sockets)
+}
+
+/// Bytes that the kernel may hold of a socket of UDP in each direction, where its own limit permits: a burst of packets must not be lost
+/// while its worker does other things.
+const UDP_BUFFER_BYTES: usize = 2 << 20;
+
+/// A socket of UDP for HTTP/3, at the address where a listener's sockets are bound. It is shared with no other program.
+pub fn bind_quic(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = socket2::Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_nonblocking(true)?;
+    let _ = socket.set_recv_buffer_size(UDP_BUFFER_BYTES);
+    let _ = socket.set_send_buffer_size(UDP_BUFFER_BYTES);
+    socket.bind(&address.into())?;
+    Ok(socket.into())
 }
 
 /// Takes connections whose destination is no address of this machine, as TPROXY brings them.

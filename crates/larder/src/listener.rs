@@ -7,6 +7,7 @@ use crate::record::{Network, Run, Way};
 use crate::tls::clients::ClientTrust;
 use crate::tls::served::ServedCertificate;
 use crate::tls::server::Certificates;
+use quinn::crypto::rustls::QuicServerConfig;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -29,6 +30,9 @@ pub struct Listener {
     pub intercept: bool,
     /// Whether clients may speak HTTP/2.
     pub http2: bool,
+    /// TLS within QUIC, where clients may speak HTTP/3.
+    pub quic: Option<Arc<QuicServerConfig>>,
+    alt_svc: OnceLock<String>,
     /// The certificates of `tls`, which say what hosts a connection of HTTP/2 may ask for.
     pub certificates: Option<Arc<Certificates>>,
     /// Whether clients may use it as a forward proxy.
@@ -52,17 +56,31 @@ pub struct Listener {
     successor: OnceLock<Arc<Listener>>,
 }
 
-/// How a listener serves TLS, and the certificates of that.
-pub type TlsOfListener = (Arc<rustls::ServerConfig>, Arc<Certificates>);
+/// For so long a client may go on to HTTP/3 at once, in seconds (RFC 7838 section 3.1).
+const ALT_SVC_SECONDS: u32 = 86_400;
+
+/// How a listener serves TLS.
+pub struct TlsOfListener {
+    /// TLS over TCP.
+    pub tls: Arc<rustls::ServerConfig>,
+    /// TLS within QUIC, where it is served.
+    pub quic: Option<Arc<QuicServerConfig>>,
+    /// The certificates of both.
+    pub certificates: Arc<Certificates>,
+}
 
 impl Listener {
     /// A listener of the configuration, with these certificates.
     pub fn of(listen: &Listen, tls: Option<TlsOfListener>, clients: Option<Arc<ClientTrust>>) -> Listener {
-        let (tls, certificates) = tls.unzip();
+        let (quic, certificates, tls) = match tls {
+            Some(served) => (served.quic, Some(served.certificates), Some(served.tls)),
+            None => (None, None, None),
+        };
         Listener {
             address: Some(listen.address),
             certificates,
             tls,
+            quic,
             clients,
             intercept: listen.intercept,
             http2: listen.http2,
@@ -115,6 +133,16 @@ impl Listener {
     /// Notes the address of its sockets.
     pub fn is_bound_to(&self, address: SocketAddr) {
         let _ = self.bound.set(address);
+        if self.quic.is_some() {
+            let line = format!("Alt-Svc: h3=\":{}\"; ma={ALT_SVC_SECONDS}\r\n", address.port());
+            let _ = self.alt_svc.set(line);
+        }
+    }
+
+    /// The line by which answers over TLS tell clients that HTTP/3 is served at the same port (RFC 9114 section 3.1.1).
+    pub fn alt_svc(&self) -> Option<&str> {
+        self.tls.as_ref()?;
+        self.in_force().alt_svc.get().map(String::as_str)
     }
 
     /// The port of its sockets.

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Default)]
 pub struct OpenConnections {
     open: AtomicUsize,
-    /// Streams of HTTP/2 that wait beside others of their connections.
+    /// Streams of HTTP/2 and HTTP/3 that wait beside others of their connections.
     streams: AtomicUsize,
     /// By client; counted only where `limits.connections_per_client_max` is set.
     by_client: Mutex<HashMap<Client, usize>>,
@@ -104,7 +104,7 @@ impl Full {
     }
 }
 
-/// A stream of HTTP/2 that waits beside others of its connection counts as a further connection for as long as this lives.
+/// A stream of HTTP/2 or HTTP/3 that waits beside others of its connection counts as a further connection for as long as this lives.
 pub struct StreamPermit {
     all: Arc<OpenConnections>,
     /// The client, where `limits.connections_per_client_max` is set.

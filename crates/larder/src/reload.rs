@@ -18,7 +18,7 @@ use crate::tls::served::CertificateStamp;
 use crate::tls::site_certificates::SiteCertificates;
 use std::collections::HashSet;
 use std::io;
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -167,9 +167,12 @@ impl Shared {
         drop(retired);
         self.common.counters.refused.lock().keep(|rule| rules.contains(rule));
         *self.sources.lock() = sources;
-        for new in new_listeners {
+        for (number, new) in new_listeners.into_iter().enumerate() {
             if let ListenerChange::Opens(sockets) = new.change {
                 self.open_on_workers(sockets, &new.open.listener);
+            }
+            if let Some(socket) = new.quic {
+                self.open_quic_on_worker(socket, &new.open.listener, number);
             }
             listeners.push(new.open);
         }
@@ -211,6 +214,8 @@ enum NewLog {
 struct NewListener {
     open: OpenListener,
     change: ListenerChange,
+    /// A socket for HTTP/3, which the listener before it did not speak.
+    quic: Option<UdpSocket>,
 }
 
 enum ListenerChange {
@@ -268,10 +273,14 @@ fn new_listeners(
                 (bound, ListenerChange::Opens(sockets))
             }
         };
+        let spoke = number.is_some_and(|number| listeners[number].listener.quic.is_some());
+        let quic = (listen.http3 && !spoke).then(|| bind::bind_quic(bound)).transpose();
+        let quic = quic.map_err(|error| StartError::ListenUdp(bound, error))?;
         new.is_bound_to(bound);
         new_listeners.push(NewListener {
             open: OpenListener { configured: listen.address, bound, files, listener: new },
             change,
+            quic,
         });
     }
     Ok(new_listeners)

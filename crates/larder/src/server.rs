@@ -24,7 +24,7 @@ use crate::worker::Worker;
 use larder_cache::cache::Cache;
 use larder_cache::store::{OpenFault, Store};
 use std::hash::{BuildHasher, RandomState};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -73,6 +73,7 @@ impl Server {
         // The log is opened before clients can come, for that may take a moment. Its thread ends with the last sender.
         let (log, _writer) = open_log(config)?;
         let sockets = listening_sockets(config, std::mem::take(&mut plan.passed))?;
+        let quic_sockets = quic_sockets(config, &sockets)?;
         let addresses: Vec<SocketAddr> = sockets.iter().filter_map(|each| each.first()?.local_addr().ok()).collect();
         let admin_socket = config.admin.map(bind_admin).transpose()?;
         let admin = admin_socket.as_ref().and_then(|socket| socket.local_addr().ok());
@@ -114,6 +115,11 @@ impl Server {
         shared.nursery.have(&shared.common.config.mounts).map_err(StartError::Scripts)?;
         let mut server = Server { shared, addresses, threads: Vec::new(), upkeep: None };
         server.start_workers(sockets, &listeners, &upstream)?;
+        for (number, (socket, listener)) in quic_sockets.into_iter().zip(&listeners).enumerate() {
+            if let Some(socket) = socket {
+                server.shared.open_quic_on_worker(socket, listener, number);
+            }
+        }
         server.start_control(admin_socket)?;
         server.start_neighbours(neighbour_sockets)?;
         server.start_upkeep()?;
@@ -263,6 +269,16 @@ fn listening_sockets(config: &Config, mut passed: PassedSockets) -> Result<Vec<V
         );
     }
     sockets
+}
+
+/// The sockets of HTTP/3, at the ports of the listeners that speak it.
+fn quic_sockets(config: &Config, sockets: &[Vec<TcpListener>]) -> Result<Vec<Option<UdpSocket>>, StartError> {
+    let open = |(listen, sockets): (&Listen, &Vec<TcpListener>)| {
+        let bound = sockets.first().and_then(|socket| socket.local_addr().ok()).unwrap_or(listen.address);
+        let socket = listen.http3.then(|| bind::bind_quic(bound)).transpose();
+        socket.map_err(|error| StartError::ListenUdp(bound, error))
+    };
+    config.listens.iter().zip(sockets).map(open).collect()
 }
 
 fn bind_admin(address: SocketAddr) -> Result<TcpListener, StartError> {

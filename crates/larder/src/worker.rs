@@ -6,6 +6,7 @@ use crate::clock;
 use crate::env::Env;
 use crate::h1::{self, Workspace};
 use crate::h2;
+use crate::h3;
 use crate::icap;
 use crate::listen;
 use crate::listener::Listener;
@@ -102,6 +103,9 @@ impl Worker {
             match command {
                 Command::Open(socket, listener) => {
                     tokio::task::spawn_local(listen::accept(Rc::clone(&self.space), socket, listener));
+                }
+                Command::OpenQuic(socket, listener) => {
+                    tokio::task::spawn_local(h3::accept(Rc::clone(&self.space), socket, listener));
                 }
                 Command::Look(look) => caught::call(restarts, || look(&self.env.tally.ring)),
                 Command::Drain => {

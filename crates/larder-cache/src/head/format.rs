@@ -48,7 +48,7 @@ impl StoredHead {
         out.extend_from_slice(&head.status.to_le_bytes());
         out.push(match head.version {
             Version::Http10 => 0,
-            Version::Http11 | Version::Http2 => 1,
+            Version::Http11 | Version::Http2 | Version::Http3 => 1,
         });
         text(&mut out, head.reason.as_bytes());
         number(&mut out, self.received.0);

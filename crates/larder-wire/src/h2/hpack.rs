@@ -95,7 +95,7 @@ const BY_LENGTH: [[u8; 16]; 28] = {
 /// A decoded field list: lines in their order, pseudo-fields with their colon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldList {
-    bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
     lines: Vec<(u32, u32)>,
     size: usize,
     is_too_long: bool,
@@ -136,7 +136,7 @@ impl FieldList {
     }
 
     /// Takes the bytes behind this place for a line, where the list may be so long.
-    fn end_line(&mut self, begins: usize, name: usize, list_bytes_max: usize) {
+    pub(crate) fn end_line(&mut self, begins: usize, name: usize, list_bytes_max: usize) {
         self.size = self.size.saturating_add(self.bytes.len() - begins + OVERHEAD);
         if self.size > list_bytes_max || self.is_too_long {
             self.bytes.truncate(begins);
@@ -307,14 +307,14 @@ impl Decoder {
     ) -> Result<(), H2Fault> {
         let begins = list.bytes.len();
         match input.number(prefix)? {
-            0 => input.string(&mut list.bytes)?,
+            0 => input.string(7, &mut list.bytes)?,
             index => {
                 let (name, _) = self.entry(index)?;
                 list.bytes.extend_from_slice(name);
             }
         }
         let name = list.bytes.len() - begins;
-        input.string(&mut list.bytes)?;
+        input.string(7, &mut list.bytes)?;
         if is_inserted {
             self.is_touched = true;
             let (name, value) = list.bytes[begins..].split_at(name);
@@ -329,12 +329,12 @@ const fn broken(detail: &'static str) -> H2Fault {
     H2Fault::connection(ErrorCode::Compression, detail)
 }
 
-/// The rest of a block.
-struct Input<'a>(&'a [u8]);
+/// The rest of a block. QPACK has the same numbers and strings (RFC 9204 section 4.1).
+pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Input<'a> {
     /// A number whose first bits are the low ones of the next byte (RFC 7541 section 5.1).
-    fn number(&mut self, prefix: u32) -> Result<usize, H2Fault> {
+    pub(crate) fn number(&mut self, prefix: u32) -> Result<usize, H2Fault> {
         const CUT: H2Fault = broken("a number that is cut off");
         let (first, mut rest) = self.0.split_first().ok_or(CUT)?;
         let most = (1_usize << prefix) - 1;
@@ -357,11 +357,11 @@ impl<'a> Input<'a> {
         Ok(number)
     }
 
-    /// Appends a string (RFC 7541 section 5.2).
-    fn string(&mut self, out: &mut Vec<u8>) -> Result<(), H2Fault> {
+    /// Appends a string whose length has so many bits in the next byte, behind the one that says how it is coded (RFC 7541 section 5.2).
+    pub(crate) fn string(&mut self, prefix: u32, out: &mut Vec<u8>) -> Result<(), H2Fault> {
         const CUT: H2Fault = broken("a string that is cut off");
-        let is_coded = self.0.first().ok_or(CUT)? & 0x80 != 0;
-        let length = self.number(7)?;
+        let is_coded = self.0.first().ok_or(CUT)? & (1 << prefix) != 0;
+        let length = self.number(prefix)?;
         let (text, rest) = self.0.split_at_checked(length).ok_or(CUT)?;
         self.0 = rest;
         if !is_coded {
@@ -399,13 +399,13 @@ pub fn write_field(out: &mut Vec<u8>, name: &[u8], value: &[u8], is_secret: bool
         Some(index) => write_number(out, kind, 4, index),
         None => {
             out.push(kind);
-            write_string(out, &name.to_ascii_lowercase());
+            write_string(out, 0, 7, &name.to_ascii_lowercase());
         }
     }
-    write_string(out, value);
+    write_string(out, 0, 7, value);
 }
 
-fn write_number(out: &mut Vec<u8>, kind: u8, prefix: u32, number: usize) {
+pub(crate) fn write_number(out: &mut Vec<u8>, kind: u8, prefix: u32, number: usize) {
     let most = (1_usize << prefix) - 1;
     if number < most {
         return out.push(kind | number as u8);
@@ -419,13 +419,13 @@ fn write_number(out: &mut Vec<u8>, kind: u8, prefix: u32, number: usize) {
     out.push(rest as u8);
 }
 
-fn write_string(out: &mut Vec<u8>, text: &[u8]) {
+pub(crate) fn write_string(out: &mut Vec<u8>, kind: u8, prefix: u32, text: &[u8]) {
     let coded = huffman::coded_len(text);
     if coded < text.len() {
-        write_number(out, 0x80, 7, coded);
+        write_number(out, kind | 1 << prefix, prefix, coded);
         return huffman::encode(text, out);
     }
-    write_number(out, 0, 7, text.len());
+    write_number(out, kind, prefix, text.len());
     out.extend_from_slice(text);
 }
 

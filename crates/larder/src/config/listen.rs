@@ -24,6 +24,8 @@ pub struct Listen {
     pub intercept: bool,
     /// Whether clients may speak HTTP/2.
     pub http2: bool,
+    /// Whether clients may speak HTTP/3, over UDP at the same port.
+    pub http3: bool,
     /// Whether it is a forward proxy; `None`: [`Listen::forwarding`] decides.
     pub forward: Option<bool>,
     /// Everything that is asked here goes to this origin (a reverse proxy of one site).
@@ -54,6 +56,7 @@ impl Listen {
             clients: ClientCertificates::default(),
             intercept: false,
             http2: true,
+            http3: false,
             forward: None,
             origin: None,
             mirror: MirrorSetting::default(),
@@ -257,6 +260,9 @@ pub static LISTEN: &[Setting<Listen>] = &[
     ),
     OfListen::new("listen.http2", Field::Flag(|l| &mut l.http2)).about(
         "Whether clients may speak HTTP/2 ([http2.md](http2.md)): over TLS and inside intercepted tunnels by ALPN, in clear text by its preface (prior knowledge).",
+    ),
+    OfListen::new("listen.http3", Field::Flag(|l| &mut l.http3)).about(
+        "Whether clients may speak HTTP/3 ([http3.md](http3.md)), over UDP at the same port. A listener for that has `tls`, serves sites, and is no forward proxy; its answers over TCP say by `Alt-Svc` that there is HTTP/3.",
     ),
     OfListen::new("listen.forward", Field::FlagOrAuto(|l| &mut l.forward)).about(
         "Whether clients may use this listener as a forward proxy. `auto`: yes where no site is configured or `intercept` is set. A listener with an `origin` never is.",

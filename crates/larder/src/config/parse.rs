@@ -37,6 +37,7 @@ use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 mod bandwidth;
+mod http3;
 mod list;
 mod parent;
 
@@ -299,6 +300,7 @@ impl Parser {
         self.check_client_certificates(span, listen);
         self.check_transparent(span, listen);
         self.check_socks_listener(span, listen);
+        self.check_http3(span, listen);
         if listen.forward == Some(false) && listen.intercept {
             let message = "a listener that is no forward proxy has no tunnels to intercept".to_owned();
             self.problem(span.clone(), message, Some("leave out `intercept` or `forward`".to_owned()));
@@ -689,6 +691,7 @@ impl Parser {
         self.finish_rules();
         self.check_people();
         self.check_acme();
+        self.check_http3_sites();
         let config = &mut self.loaded.config;
         if !self.loaded.sources.contains_key("memory_object_bytes_max") {
             config.memory_object_bytes_max = Config::memory_object_bytes_max_for(config.memory_bytes);

@@ -5,9 +5,8 @@ use super::Admin;
 use super::api::{self, OfOrigin};
 use super::origins::{self, OfGroup, OfMember, Origins};
 use super::proc_files::resident_bytes;
-use super::{icap, lists, neighbours, scripts};
+use super::{icap, limits, lists, neighbours, scripts};
 use crate::diagnostics;
-use crate::h2::Flood;
 use crate::helper::PoolCounts;
 use crate::latency::{BOUNDS_MICROS, BUCKETS};
 use crate::lists::ListState;
@@ -48,6 +47,10 @@ impl Samples {
 
     fn labelled(&mut self, label: &str, of: &str, value: impl Display) {
         let _ = writeln!(self.out, "{}{{{label}=\"{}\"}} {value}", self.name, escape(of));
+    }
+
+    fn limits(&mut self, counts: [(&str, u64); 6]) {
+        counts.iter().for_each(|(limit, count)| self.labelled("limit", limit, count));
     }
 
     /// `labels` are those that all samples of it have.
@@ -199,19 +202,13 @@ pub static FAMILIES: &[Family] = &[
     counter(
         "larder_http2_limits_total",
         "Connections of HTTP/2 ended by a limit ([http2.md](http2.md)).",
-        |admin, samples| {
-            let counters = &admin.common.counters;
-            for (flood, count) in [
-                (Flood::RapidReset, &counters.http2_rapid_resets),
-                (Flood::MadeReset, &counters.http2_made_resets),
-                (Flood::Control, &counters.http2_control_floods),
-                (Flood::SmallData, &counters.http2_small_data_floods),
-                (Flood::WindowUpdate, &counters.http2_window_floods),
-                (Flood::FieldBlock, &counters.http2_block_floods),
-            ] {
-                samples.labelled("limit", flood.as_str(), count.load(Ordering::Relaxed));
-            }
-        },
+        |admin, samples| samples.limits(limits::of_http2(&admin.common.counters)),
+    ),
+    counter("larder_http3_connections_total", "Client connections that spoke HTTP/3.", count!(http3_connections)),
+    counter(
+        "larder_http3_limits_total",
+        "Clients of HTTP/3 that met a limit ([http3.md](http3.md)).",
+        |admin, samples| samples.limits(limits::of_http3(&admin.common.counters)),
     ),
     counter("larder_requests_total", "Requests answered, by outcome.", |admin, samples| {
         for sums in admin.common.counters.measures.by_outcome() {

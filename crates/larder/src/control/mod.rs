@@ -10,6 +10,7 @@ mod guard;
 mod history;
 mod hot;
 mod icap;
+mod limits;
 mod lists;
 mod metrics;
 mod neighbours;
@@ -138,7 +139,7 @@ async fn serve(
             _ = beating.tick() => caught::call(&admin.control_restarts, || admin.pulse.beat(admin)),
             _ = timing.tick() => caught::call(&admin.control_restarts, || admin.script_cpu.note(admin.nursery.mounts())),
             command = commands.recv() => match command {
-                Some(Command::Open(..) | Command::Look(_)) => {}
+                Some(Command::Open(..) | Command::OpenQuic(..) | Command::Look(_)) => {}
                 Some(Command::Drain) | None => return,
             },
             stream = accept_tcp(listener.as_ref()) => answer_soon(admin, &by_tcp, stream, Through::Tcp),

@@ -100,7 +100,7 @@ pub struct Common {
     pub purge_counting: tokio::sync::Semaphore,
     /// The name of this server in `Via`.
     pub via_name: String,
-    via: [String; 3],
+    via: [String; 4],
     boundary_seed: u64,
     boundaries: AtomicU64,
 }
@@ -133,7 +133,7 @@ impl Common {
             worker_restarts: AtomicU64::new(0),
             workers_behind: AtomicU64::new(0),
             purge_counting: tokio::sync::Semaphore::new(1),
-            via: ["1.0", "1.1", "2.0"].map(|version| format!("{version} {via_name}")),
+            via: ["1.0", "1.1", "2.0", "3.0"].map(|version| format!("{version} {via_name}")),
             via_name,
             boundary_seed: RandomState::new().hash_one("boundary"),
             boundaries: AtomicU64::new(0),
@@ -147,6 +147,7 @@ impl Common {
             Version::Http10 => &self.via[0],
             Version::Http11 => &self.via[1],
             Version::Http2 => &self.via[2],
+            Version::Http3 => &self.via[3],
         }
     }
 
@@ -394,6 +395,14 @@ impl PeerFacts {
             certificate: None,
             sni: None,
             login: OnceCell::new(),
+        }
+    }
+
+    /// The line by which answers tell the client of HTTP/3, where its listener serves that.
+    pub fn alt_svc(&self) -> Option<&str> {
+        match self.inside {
+            None => self.listener.alt_svc(),
+            Some(_) => None,
         }
     }
 

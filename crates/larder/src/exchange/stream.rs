@@ -14,7 +14,7 @@ use std::io;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// The transport of one exchange with a client. A connection of HTTP/1.1 is one; a stream of HTTP/2 would be another.
+/// The transport of one exchange with a client. A connection of HTTP/1.1 is one, and streams of HTTP/2 and HTTP/3 are.
 ///
 /// An answer is `begin_answer`, any number of body pieces, then `end_answer`; or `break_off` in place of the end. Nothing goes
 /// out before it is flushed, unless much has come together.

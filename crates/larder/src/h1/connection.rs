@@ -632,7 +632,8 @@ impl ClientStream for Connection {
         self.next = if keep && self.framed != Framed::UntilClose { Next::Continue } else { Next::Close };
         self.answer_began = true;
         self.tunnel_status = self.tunnel_status.and_then(|_| NonZeroU16::new(head.status));
-        let frame = render::AnswerFrame { version: self.version, framed: self.framed, next: self.next };
+        let alt_svc = self.peer.alt_svc();
+        let frame = render::AnswerFrame { version: self.version, framed: self.framed, next: self.next, alt_svc };
         let space = &self.space;
         self.outbox.own(|out| render::answer_head(out, head, frame, &space.answered_by));
     }

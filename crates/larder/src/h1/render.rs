@@ -32,13 +32,15 @@ pub enum Next {
 
 /// The facts of the connection that decide about framing fields and `Connection`.
 #[derive(Clone, Copy, Debug)]
-pub struct AnswerFrame {
+pub struct AnswerFrame<'a> {
     /// The version of the request.
     pub version: Version,
     /// How the body is framed.
     pub framed: Framed,
     /// How the connection goes on.
     pub next: Next,
+    /// The line that tells the client of HTTP/3, where it is served beside (RFC 7838).
+    pub alt_svc: Option<&'a str>,
 }
 
 /// Room for most pages, head and body.
@@ -47,7 +49,7 @@ const PAGE_BYTES: usize = 2_048;
 /// Appends the head of an answer. `answered_by` has the lines `Via` and the beginning of `Cache-Status`, for a response that
 /// came in HTTP/1.0 and in HTTP/1.1.
 #[inline]
-pub fn answer_head(out: &mut Vec<u8>, answer: &AnswerHead<'_>, frame: AnswerFrame, answered_by: &[String; 2]) {
+pub fn answer_head(out: &mut Vec<u8>, answer: &AnswerHead<'_>, frame: AnswerFrame<'_>, answered_by: &[String; 2]) {
     if let AnswerFields::Page(_) = answer.fields {
         out.reserve(PAGE_BYTES);
     }
@@ -77,7 +79,7 @@ pub fn answer_head(out: &mut Vec<u8>, answer: &AnswerHead<'_>, frame: AnswerFram
             }
             let by = match received {
                 Version::Http10 => &answered_by[0],
-                Version::Http11 | Version::Http2 => &answered_by[1],
+                Version::Http11 | Version::Http2 | Version::Http3 => &answered_by[1],
             };
             out.extend_from_slice(by.as_bytes());
             cache_status(out, status);
@@ -92,9 +94,12 @@ pub fn answer_head(out: &mut Vec<u8>, answer: &AnswerHead<'_>, frame: AnswerFram
             request_name(out, *name);
         }
     }
+    if let Some(line) = frame.alt_svc {
+        out.extend_from_slice(line.as_bytes());
+    }
     // The state of the connection, where the version does not say it (RFC 9112 section 9.3).
     match (frame.next, frame.version) {
-        (Next::Continue, Version::Http11 | Version::Http2) => {}
+        (Next::Continue, Version::Http11 | Version::Http2 | Version::Http3) => {}
         (Next::Continue, Version::Http10) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
         _ => out.extend_from_slice(b"Connection: close\r\n"),
     }

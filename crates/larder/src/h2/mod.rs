@@ -4,9 +4,7 @@
 //! worker (`stream`). They meet in the `state` of the connection, which knows no socket. Answers of one turn are written together.
 
 mod connection;
-mod head;
 mod meters;
-mod render;
 mod request;
 mod state;
 mod stream;

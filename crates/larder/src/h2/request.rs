@@ -1,7 +1,6 @@
 //! A request that was read: its head is judged, and its exchange begins.
 
 use super::Link;
-use super::head::{self, HeadFault, TargetForm};
 use super::meters::Flood;
 use super::state::Trouble;
 use super::stream::Stream;
@@ -14,6 +13,8 @@ use crate::exchange::{self, Exchange, broken_page, deliver};
 use crate::h1::head_cache::Request;
 use crate::h1::quick::{self, Begun, Quick};
 use crate::h1::{self, Connection, Start};
+use crate::multiplexed::authority::{is_misdirected, misdirected, target_form};
+use crate::multiplexed::head::{self, HeadFault};
 use crate::page::Page;
 use crate::permit::{Full, StreamPermit};
 use crate::request_body::RequestBody;
@@ -23,8 +24,7 @@ use bytes::BytesMut;
 use larder_wire::framing::{self, Framing};
 use larder_wire::h2::ErrorCode;
 use larder_wire::parse::{HeadScan, Parsed};
-use larder_wire::{Fault, Method, RequestHead, Scheme, Url, Version};
-use std::net::SocketAddr;
+use larder_wire::{Fault, Method, RequestHead, Version};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
@@ -46,7 +46,7 @@ pub fn begin(link: &Rc<Link>, stream: u32, ends_stream: bool) -> Result<Option<S
         return reset_malformed(link, stream, "no DATA where Content-Length says more").map(|()| None);
     }
     link.state.borrow_mut().begin(stream, length, request.fields.get("Priority"));
-    if is_misdirected(link, &request) {
+    if is_misdirected(&link.space.env, &link.peer, &request) {
         answer_by(link, stream, &request, &misdirected());
         return Ok(None);
     }
@@ -74,7 +74,7 @@ pub fn begin(link: &Rc<Link>, stream: u32, ends_stream: bool) -> Result<Option<S
 fn read(link: &Link, ends_stream: bool) -> Result<Request, HeadFault> {
     let mut state = link.state.borrow_mut();
     let mut text = std::mem::take(&mut state.text);
-    let form = |authority: &[u8]| target_form(link, authority);
+    let form = |authority: &[u8]| target_form(&link.space.env, &link.peer, authority);
     let space = &link.space;
     let parsed = head::write(&state.fields, ends_stream, form, &mut text).and_then(|()| {
         let scan =
@@ -245,45 +245,6 @@ fn reset_malformed(link: &Rc<Link>, stream: u32, detail: &'static str) -> Result
     let mut state = link.state.borrow_mut();
     state.reset(stream, ErrorCode::Protocol);
     state.note(Flood::MadeReset)
-}
-
-/// A request on a listener that is a forward proxy is for any URL, unless its authority is an address of this machine with the port of
-/// the listener: that is asked of Larder itself. HTTP/1.1 tells the two by the form of the target, which HTTP/2 has not.
-fn target_form(link: &Link, authority: &[u8]) -> TargetForm {
-    let listener = link.peer.listener.in_force();
-    if link.peer.inside.is_some() || !listener.forwarding.beside(&link.space.env.config().sites) {
-        return TargetForm::Origin;
-    }
-    let text = std::str::from_utf8(authority).ok().map(|authority| format!("http://{authority}/"));
-    let is_own = text.and_then(|text| Url::parse(&text)).is_some_and(|url| {
-        let own = link.space.env.own_addresses();
-        let is_here = |ip| own.lead_here(SocketAddr::new(ip, url.port));
-        listener.port() == Some(url.port) && (url.host.as_str() == "localhost" || url.host.ip().is_some_and(is_here))
-    });
-    if is_own { TargetForm::Origin } else { TargetForm::Absolute }
-}
-
-/// Whether the certificate of the connection is not valid for the host of a request (RFC 9113 section 9.1.2): a browser may send requests
-/// for several hosts on one connection.
-fn is_misdirected(link: &Link, head: &RequestHead) -> bool {
-    let (Some(asked), Some(certificates), Scheme::Https) =
-        (&link.peer.sni, &link.peer.listener.certificates, link.peer.scheme)
-    else {
-        return false;
-    };
-    if link.peer.inside.is_some() || link.peer.listener.in_force().forwarding.beside(&link.space.env.config().sites) {
-        return false;
-    }
-    if head.fields.text("Host").is_some_and(|host| host.eq_ignore_ascii_case(asked.as_str())) {
-        return false;
-    }
-    head.url(Scheme::Https)
-        .is_ok_and(|url| url.host != **asked && !certificates.covers(asked.as_str(), url.host.as_str()))
-}
-
-fn misdirected() -> Page {
-    let what = "The certificate of this connection is not valid for the host of the request.";
-    Page::new(421, "misdirected", what, "Ask on a connection of its own.")
 }
 
 fn no_protocol() -> Page {

@@ -5,6 +5,7 @@ mod receive;
 mod tests;
 
 use super::meters::{Flood, Meters};
+use crate::multiplexed::priority::{URGENCY_AT_FIRST, urgency};
 use crate::outbox::Outbox;
 use crate::wakers::{register, wake};
 use bytes::{Bytes, BytesMut};
@@ -38,8 +39,6 @@ const OUTBOX_OWN_BYTES_MAX: usize = 256 * 1024;
 const WINDOW_UPDATE_BYTES: u32 = 2 * 1024;
 /// The urgencies of RFC 9218.
 const URGENCIES: usize = 8;
-/// The urgency of a request that states none (RFC 9218 section 4.1).
-const URGENCY_AT_FIRST: u8 = 3;
 /// Streams that ended, which are remembered for frames that come late.
 const ENDED_STREAMS_MAX: usize = 256;
 
@@ -626,12 +625,4 @@ impl StreamState {
         let _ = self.receive_window.grow(bytes, larder_wire::h2::Scope::Connection);
         outbox.own(|out| frame::write_window_update(out, stream, bytes));
     }
-}
-
-/// The urgency in a value of `Priority` (RFC 9218 section 4.1); `None` where it names none.
-fn urgency(value: &[u8]) -> Option<u8> {
-    value.split(|byte| *byte == b',').find_map(|member| match member.trim_ascii() {
-        [b'u', b'=', digit @ b'0'..=b'7'] => Some(digit - b'0'),
-        _ => None,
-    })
 }

@@ -1,12 +1,12 @@
 //! A stream: the transport of one exchange.
 
 use super::Link;
-use super::render;
 use super::state::{BodyPart, Flushed, StreamGone};
 use super::tunnel::Tunnel;
 use super::websocket;
 use crate::env::{Env, PeerFacts};
 use crate::exchange::stream::{AnswerBody, AnswerHead, BodyEnd, ClientStream};
+use crate::multiplexed::render;
 use crate::pauses::Pauses;
 use crate::request_body::Piece;
 use crate::socket::OtherSide;
@@ -15,6 +15,7 @@ use crate::wire::Wire;
 use bytes::Bytes;
 use larder_cache::cache::Tier;
 use larder_wire::h2::ErrorCode;
+use larder_wire::h2::hpack::write_field;
 use larder_wire::{Fault, FaultKind, Fields, Host, ResponseHead};
 use std::future::poll_fn;
 use std::io;
@@ -137,9 +138,9 @@ impl ClientStream for Stream {
         let mut state = self.link.state.borrow_mut();
         if state.has(self.number) {
             let mut text = std::mem::take(&mut state.text);
-            let answered_by = &self.link.space.answered_by;
+            let (answered_by, alt_svc) = (&self.link.space.answered_by, self.link.peer.alt_svc());
             state.write_block(self.number, bytes == Some(0), |out| {
-                render::answer_head(out, head, &mut text, answered_by);
+                render::answer_head(out, write_field, head, &mut text, answered_by, alt_svc);
             });
             state.text = text;
             state.expect_body(self.number, bytes);
@@ -155,7 +156,7 @@ impl ClientStream for Stream {
     fn interim(&mut self, head: &ResponseHead) {
         let mut state = self.link.state.borrow_mut();
         if state.has(self.number) && !self.answer_began {
-            state.write_block(self.number, false, |out| render::interim_head(out, head));
+            state.write_block(self.number, false, |out| render::interim_head(out, write_field, head));
         }
         drop(state);
         self.link.wake();
@@ -169,7 +170,7 @@ impl ClientStream for Stream {
         self.answer_began = true;
         let mut state = self.link.state.borrow_mut();
         if state.has(self.number) {
-            state.write_block(self.number, false, |out| render::status(out, 200));
+            state.write_block(self.number, false, |out| render::status(out, write_field, 200));
             state.expect_body(self.number, None);
         }
         drop(state);
@@ -189,7 +190,7 @@ impl ClientStream for Stream {
         websocket::to_http2(head);
         let mut state = self.link.state.borrow_mut();
         if state.has(self.number) {
-            state.write_block(self.number, false, |out| render::interim_head(out, head));
+            state.write_block(self.number, false, |out| render::interim_head(out, write_field, head));
             state.expect_body(self.number, None);
         }
         drop(state);

@@ -263,6 +263,7 @@ fn combined(record: &Record, before: &Before, query: Query, out: &mut Vec<u8>) {
         Version::Http10 => b" HTTP/1.0\" ",
         Version::Http11 => b" HTTP/1.1\" ",
         Version::Http2 => b" HTTP/2.0\" ",
+        Version::Http3 => b" HTTP/3.0\" ",
     });
     encode::decimal(out, record.status.into());
     out.push(b' ');

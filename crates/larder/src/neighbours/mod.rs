@@ -69,7 +69,7 @@ async fn serve(shared: &Arc<Shared>, sockets: Sockets, mut commands: Receiver<Co
         let [icp_buffer, htcp_buffer] = &mut buffers;
         tokio::select! {
             command = commands.recv() => match command {
-                Some(Command::Open(..) | Command::Look(_)) => {}
+                Some(Command::Open(..) | Command::OpenQuic(..) | Command::Look(_)) => {}
                 Some(Command::Drain) | None => return,
             },
             datagram = next(icp.as_ref(), icp_buffer) => {

@@ -9,7 +9,7 @@ use crate::bind;
 use crate::clock;
 use crate::config::{Config, Listen, Loaded, ValueSource};
 use crate::env::Common;
-use crate::listener::Listener;
+use crate::listener::{Listener, TlsOfListener};
 use crate::lists::Keeper;
 use crate::permit::OpenConnections;
 use crate::record::{Network, Ring, Run, RunStats, Way};
@@ -27,7 +27,7 @@ use larder_cache::store::OpenFault;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -141,6 +141,8 @@ struct OpenRun {
 pub enum Command {
     /// Accept connections on this socket too.
     Open(TcpListener, Arc<Listener>),
+    /// Serve HTTP/3 on this socket too.
+    OpenQuic(UdpSocket, Arc<Listener>),
     /// Look at the last requests.
     Look(Box<dyn FnOnce(&Ring) + Send>),
     /// Let requests end, accept no more.
@@ -324,6 +326,15 @@ impl Shared {
         }
     }
 
+    /// Has one of the workers serve HTTP/3 on this socket; the number of the listener says which.
+    pub fn open_quic_on_worker(&self, socket: UdpSocket, listener: &Arc<Listener>, number: usize) {
+        let commands = self.commands.lock();
+        let workers = self.common.config.workers.max(1);
+        if let Some(worker) = commands.get(number % workers) {
+            give(worker, Command::OpenQuic(socket, Arc::clone(listener)));
+        }
+    }
+
     /// Updates the addresses on which this server listens, which its clients may not reach through it; called before a listener
     /// opens. The caller holds the lock of the listeners, so that two updates can't overtake each other.
     pub fn note_own_addresses<'l>(&self, listeners: impl IntoIterator<Item = &'l OpenListener>) {
@@ -363,7 +374,9 @@ pub fn listener(listen: &Listen, of_sites: &Arc<SiteCertificates>) -> Result<Arc
             }
             let certificates = Arc::new(certificates);
             let config = certificates.config(clients.as_deref(), listen.http2).map_err(StartError::Tls)?;
-            Some((config, certificates))
+            let quic = listen.http3.then(|| certificates.quic_config(clients.as_deref()));
+            let quic = quic.transpose().map_err(StartError::Tls)?;
+            Some(TlsOfListener { tls: config, quic, certificates })
         }
     };
     let read = listen.tls.iter().filter_map(|files| ServedCertificate::read(files).transpose());
@@ -379,6 +392,8 @@ pub fn listener(listen: &Listen, of_sites: &Arc<SiteCertificates>) -> Result<Arc
 pub enum StartError {
     /// An address cannot be listened on.
     Listen(SocketAddr, io::Error),
+    /// HTTP/3 can't be served at an address.
+    ListenUdp(SocketAddr, io::Error),
     /// A file or folder is not as it must be.
     File(PathBuf, io::Error),
     /// Another server uses the folder.
@@ -415,6 +430,7 @@ impl std::fmt::Display for StartError {
                 )
             }
             StartError::Listen(address, _) => write!(f, "cannot listen on {address}"),
+            StartError::ListenUdp(address, _) => write!(f, "cannot serve HTTP/3 at {address}, UDP"),
             StartError::File(path, _) => write!(f, "cannot use {}", path.display()),
             StartError::InUse(path) => {
                 write!(f, "another larder uses {}: stop it, or choose a folder with --store", path.display())
@@ -437,6 +453,7 @@ impl std::error::Error for StartError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             StartError::Listen(_, error)
+            | StartError::ListenUdp(_, error)
             | StartError::File(_, error)
             | StartError::Worker(error)
             | StartError::Thread(error) => Some(error),

@@ -39,6 +39,9 @@ pub const ALPN_HTTP_1_1: &[u8] = b"http/1.1";
 /// The protocol name of HTTP/2 over TLS (RFC 9113 section 3.2).
 pub const ALPN_HTTP_2: &[u8] = b"h2";
 
+/// The protocol name of HTTP/3 (RFC 9114 section 3.1).
+pub const ALPN_HTTP_3: &[u8] = b"h3";
+
 /// The certificates that are trusted, and the files that could not be read.
 #[derive(Clone, Debug)]
 pub struct Roots {

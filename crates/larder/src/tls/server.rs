@@ -2,13 +2,14 @@
 
 use super::clients::ClientTrust;
 use super::site_certificates::{ALPN_ACME_TLS_1, SiteCertificates};
-use super::{ALPN_HTTP_2, TlsError, certificates_of, provider, server_config};
+use super::{ALPN_HTTP_2, ALPN_HTTP_3, TlsError, certificates_of, provider, server_config};
 use crate::config::CertificateFiles;
+use quinn::crypto::rustls::QuicServerConfig;
 use rustls::ServerConfig;
 use rustls::client::verify_server_name;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
+use rustls::server::{ClientHello, ParsedCertificate, ProducesTickets, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use std::sync::Arc;
 
@@ -55,9 +56,21 @@ impl Certificates {
             // Last: a client that can speak HTTP does so.
             config.alpn_protocols.push(ALPN_ACME_TLS_1.to_vec());
         }
-        config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new()
-            .map_err(|source| TlsError::Rustls { what: "cannot set up TLS session tickets", source })?;
+        config.ticketer = ticketer()?;
         Ok(Arc::new(config))
+    }
+
+    /// Like [`Certificates::config`], for QUIC, which carries HTTP/3 alone. There is no early data (RFC 8470): a request that could be played again by others is
+    /// never read.
+    pub fn quic_config(self: &Arc<Self>, clients: Option<&ClientTrust>) -> Result<Arc<QuicServerConfig>, TlsError> {
+        let mut config = server_config(Arc::<Certificates>::clone(self), clients)?;
+        config.alpn_protocols = vec![ALPN_HTTP_3.to_vec()];
+        config.max_early_data_size = 0;
+        config.ticketer = ticketer()?;
+        QuicServerConfig::try_from(config).map(Arc::new).map_err(|_| TlsError::Rustls {
+            what: "cannot set up QUIC",
+            source: rustls::Error::General("its first cipher suite is missing".to_owned()),
+        })
     }
 }
 
@@ -70,6 +83,12 @@ impl ResolvesServerCert for Certificates {
         }
         self.choose(hello.server_name())
     }
+}
+
+/// Keys of session tickets, which nobody else has.
+fn ticketer() -> Result<Arc<dyn ProducesTickets>, TlsError> {
+    rustls::crypto::aws_lc_rs::Ticketer::new()
+        .map_err(|source| TlsError::Rustls { what: "cannot set up TLS session tickets", source })
 }
 
 fn load(files: &CertificateFiles) -> Result<Arc<CertifiedKey>, TlsError> {

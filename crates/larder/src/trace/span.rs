@@ -96,6 +96,7 @@ impl Span {
                 Version::Http10 => "1.0",
                 Version::Http11 => "1.1",
                 Version::Http2 => "2",
+                Version::Http3 => "3",
             },
         );
         told.text("client.address", record.peer.to_canonical().to_string());

@@ -5,6 +5,7 @@ mod acme;
 mod config_files;
 mod first_minutes;
 mod http2;
+mod http3;
 mod icap;
 mod import_sources;
 mod no_intercept;

@@ -6,6 +6,7 @@
 
 pub mod caching;
 pub mod h2;
+pub mod h3;
 
 use larder_wire::body::{Decoder, Event};
 use larder_wire::framing::{self, Framing};
@@ -17,7 +18,7 @@ use larder_wire::{Fault, FaultKind, Fields, Method, RequestHead, ResponseHead, S
 pub type Check = (&'static str, fn(&[u8]));
 
 /// Every check of this file.
-pub const ALL: [Check; 12] = [
+pub const ALL: [Check; 15] = [
     ("request", request),
     ("response", response),
     ("body", body),
@@ -30,6 +31,9 @@ pub const ALL: [Check; 12] = [
     ("structured", caching::structured),
     ("frames", h2::frames),
     ("hpack", h2::hpack),
+    ("h3_message", h3::message),
+    ("h3_control", h3::control),
+    ("qpack", h3::qpack),
 ];
 
 /// Small enough for a fuzzer to reach, beside the defaults.

@@ -18,7 +18,7 @@ fn with<'a>(base: &str, more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> 
 }
 
 /// Requests that end in a reset by PROTOCOL_ERROR.
-fn malformed() -> Vec<Vec<(&'static str, &'static str)>> {
+pub fn malformed() -> Vec<Vec<(&'static str, &'static str)>> {
     let (method, scheme, authority, path) =
         ((":method", "GET"), (":scheme", "http"), (":authority", "site.test"), (":path", "/echo"));
     let of_path = |path| vec![method, scheme, authority, (":path", path)];

@@ -3,10 +3,10 @@
 mod bodies;
 pub mod client;
 mod floods;
-mod messages;
+pub mod messages;
 mod origins;
 mod programs;
-mod tunnels;
+pub mod tunnels;
 
 use crate::seen::stand;
 use larder::server::Server;
@@ -16,7 +16,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// An origin that answers by the first word of the path. Each answer but those with bytes of their own repeats the request.
-fn serve(stream: &TcpStream) -> Option<()> {
+pub fn serve(stream: &TcpStream) -> Option<()> {
     let mut lines = BufReader::new(stream);
     loop {
         let head = stand::read_head(&mut lines)?;
@@ -112,7 +112,7 @@ fn read_body(head: &str, lines: &mut impl std::io::BufRead) -> Option<Vec<u8>> {
 }
 
 /// A server of the site `site.test`, with these settings beside.
-fn site(folder: &Path, more: &str) -> (Server, SocketAddr) {
+pub fn site(folder: &Path, more: &str) -> (Server, SocketAddr) {
     let origin = stand::origin_that(serve);
     let text = format!(
         "{more}\n[log]\nto = \"{}\"\n[[site]]\nhosts = [\"site.test\", \"other.test\"]\norigin = \"http://{origin}\"\n",
@@ -124,7 +124,7 @@ fn site(folder: &Path, more: &str) -> (Server, SocketAddr) {
 }
 
 /// The access log, once the server has stopped.
-fn log(server: Server, folder: &Path) -> String {
+pub fn log(server: Server, folder: &Path) -> String {
     server.stop();
     std::fs::read_to_string(folder.join("access.log")).unwrap()
 }

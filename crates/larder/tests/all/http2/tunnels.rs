@@ -329,7 +329,7 @@ fn websocket(stream: &TcpStream) -> Option<()> {
     repeats(stream)
 }
 
-fn base64(bytes: &[u8]) -> String {
+pub fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let letters = (0..bytes.len() * 8).step_by(6).map(|bit| {
         let pair = u16::from(bytes[bit / 8]) << 8 | bytes.get(bit / 8 + 1).map_or(0, |byte| u16::from(*byte));

@@ -40,7 +40,7 @@ mod people_helpers;
 mod people_keys;
 mod portal;
 mod prefetch;
-mod process;
+pub mod process;
 mod proxy_protocol;
 mod reach;
 mod recipes;

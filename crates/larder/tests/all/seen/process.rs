@@ -7,15 +7,17 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-struct Running {
-    child: Child,
-    said: String,
-    proxy: std::net::SocketAddr,
+pub struct Running {
+    pub child: Child,
+    /// The line that it says first.
+    pub said: String,
+    /// The address of the first listener.
+    pub proxy: std::net::SocketAddr,
 }
 
 impl Running {
     /// In a folder, so that its `larder.toml` is found.
-    fn start(folder: &Path) -> Running {
+    pub fn start(folder: &Path) -> Running {
         Running::of(Command::new(env!("CARGO_BIN_EXE_larder")), folder)
     }
 
@@ -33,7 +35,15 @@ impl Running {
         assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
     }
 
-    fn end(mut self) -> String {
+    /// The most memory that it has had resident.
+    pub fn resident_bytes_max(&self) -> u64 {
+        let text = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1_024
+    }
+
+    /// Ends it in order; gives its standard error.
+    pub fn end(mut self) -> String {
         self.signal("TERM");
         assert!(self.child.wait().unwrap().success());
         let mut text = String::new();

@@ -1,6 +1,6 @@
-//! Decoded field lists to heads of requests (RFC 9113 section 8). A list is written down as a head of HTTP/1.1 and read by the strict
-//! parser, so that one judge decides what a request may look like, whatever carried it. The checks here come before that: they are
-//! about all that only HTTP/2 has, and about bytes that would mean something else to a reader of HTTP/1.1.
+//! Decoded field lists to heads of requests (RFC 9113 section 8, RFC 9114 section 4). A list is written down as a head of HTTP/1.1 and read
+//! by the strict parser, so that one judge decides what a request may look like, whatever carried it. The checks here come before that:
+//! they are about all that HTTP/1.1 has not, and about bytes that would mean something else to one of its readers.
 
 use larder_wire::field_list::{self, write_line};
 use larder_wire::fields::is_token;

@@ -1,0 +1,175 @@
+//! The task of a connection: it takes streams, and ends the connection when its time has come.
+
+use super::{Link, control, number, request, stream_number};
+use crate::ticker::{Timer, Wait, WaitEnd};
+use larder_wire::h3::control::UniKind;
+use larder_wire::h3::frame::{self, Settings};
+use larder_wire::h3::{ErrorCode, varint};
+use quinn::{RecvStream, SendStream};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// The end of a listener's HTTP/3, which its connections wait for.
+#[derive(Default)]
+pub struct Leaving {
+    has_begun: Cell<bool>,
+    begins: Notify,
+}
+
+impl Leaving {
+    /// Has all connections end as soon as their requests are answered.
+    pub fn begin(&self) {
+        self.has_begun.set(true);
+        self.begins.notify_waiters();
+    }
+
+    async fn wait(&self) {
+        let begins = self.begins.notified();
+        if !self.has_begun.get() {
+            begins.await;
+        }
+    }
+}
+
+/// Serves a connection to its end.
+pub async fn serve(link: Rc<Link>, leaving: &Leaving) {
+    let timer = link.env().ticker.timer();
+    let mut connection = Connection { link: Rc::clone(&link), control: None, next_request: 0 };
+    let limit = link.env().config().timeouts.head;
+    let end = match timer.limit(limit, Wait::Busy, connection.open_control()).await {
+        Ok(Some(())) => connection.run(&timer, leaving).await,
+        Ok(None) => End::Gone,
+        Err(_) => End::Mute,
+    };
+    match end {
+        End::Gone => {}
+        End::Idle => link.end(ErrorCode::NoError, "no request came for timeouts.idle", None),
+        End::Mute => link.end(ErrorCode::StreamCreation, "no room for the control stream", Some("http3-fault")),
+        End::Leaves => {
+            connection.leave(&timer).await;
+            link.end(ErrorCode::NoError, "", None);
+        }
+    }
+    // The task of QUIC sends its last packet before a worker that waits for this connection goes down.
+    tokio::task::yield_now().await;
+    tokio::task::yield_now().await;
+    link.permit.borrow_mut().take();
+}
+
+struct Connection {
+    link: Rc<Link>,
+    /// The control stream; its end would end the connection.
+    control: Option<SendStream>,
+    /// The number of the stream behind the last one that a request was taken from.
+    next_request: u64,
+}
+
+/// Why a connection takes no more streams.
+enum End {
+    /// It is closed.
+    Gone,
+    /// No request came for too long.
+    Idle,
+    /// The client lets this side open no stream.
+    Mute,
+    /// The server goes down, or serves no HTTP/3 any more.
+    Leaves,
+}
+
+/// Something has happened on a connection.
+enum Event {
+    Request(SendStream, RecvStream),
+    Uni(RecvStream),
+    StreamEnded,
+    Leaves,
+    Gone,
+}
+
+impl Connection {
+    /// Opens the control stream, and says what this side permits.
+    async fn open_control(&mut self) -> Option<()> {
+        let mut control = self.link.quic.open_uni().await.ok()?;
+        let mut bytes = Vec::new();
+        UniKind::write_control(&mut bytes);
+        let head_bytes_max = self.link.space.head_limits.head_bytes_max as u64;
+        let settings = Settings { field_section_bytes_max: Some(head_bytes_max), ..Settings::default() };
+        frame::write_settings(&mut bytes, &settings);
+        let _ = control.set_priority(i32::MAX);
+        control.write_all(&bytes).await.ok()?;
+        self.control = Some(control);
+        Some(())
+    }
+
+    async fn run(&mut self, timer: &Timer, leaving: &Leaving) -> End {
+        let env = Rc::clone(self.link.env());
+        let control_streams = Rc::new(control::Opened::default());
+        let mut idle_since = env.ticker.wait_begins();
+        loop {
+            let idle = env.config().timeouts.idle;
+            let limit = match self.link.streams.get() {
+                0 => idle.saturating_sub(env.ticker.since(idle_since)),
+                _ => Duration::MAX,
+            };
+            match timer.limit(limit, Wait::Idle, self.event(leaving)).await {
+                Ok(Event::Request(send, receive)) => {
+                    self.next_request = stream_number(send.id()).saturating_add(4);
+                    request::begin(&self.link, send, receive);
+                }
+                Ok(Event::Uni(receive)) => {
+                    let (link, opened) = (Rc::clone(&self.link), Rc::clone(&control_streams));
+                    tokio::task::spawn_local(control::read(link, opened, receive));
+                }
+                Ok(Event::StreamEnded) => {}
+                Ok(Event::Leaves) | Err(WaitEnd::Draining | WaitEnd::Ending) => return End::Leaves,
+                Ok(Event::Gone) => return End::Gone,
+                Err(WaitEnd::Late) if self.link.streams.get() == 0 => return End::Idle,
+                Err(WaitEnd::Late) => {}
+            }
+            if self.link.streams.get() > 0 {
+                idle_since = env.ticker.wait_begins();
+            }
+        }
+    }
+
+    /// Waits for the next event. Cancel-safe.
+    async fn event(&self, leaving: &Leaving) -> Event {
+        let quic = &self.link.quic;
+        tokio::select! {
+            request = quic.accept_bi() => request.map_or(Event::Gone, |(send, receive)| Event::Request(send, receive)),
+            uni = quic.accept_uni() => uni.map_or(Event::Gone, Event::Uni),
+            () = self.link.stream_ended.notified() => Event::StreamEnded,
+            () = leaving.wait() => Event::Leaves,
+        }
+    }
+
+    /// Tells the client which requests are not taken any more (RFC 9114 section 5.2), and waits for the others to end.
+    async fn leave(&mut self, timer: &Timer) {
+        let mut bytes = Vec::new();
+        frame::write_goaway(&mut bytes, self.next_request.min(varint::MAX));
+        let limit = self.link.env().config().timeouts.write;
+        if let Some(control) = &mut self.control
+            && !matches!(timer.limit(limit, Wait::Busy, control.write_all(&bytes)).await, Ok(Ok(())))
+        {
+            return;
+        }
+        while self.link.streams.get() > 0 {
+            let quic = &self.link.quic;
+            let event = async {
+                tokio::select! {
+                    request = quic.accept_bi() => request.ok(),
+                    () = self.link.stream_ended.notified() => None,
+                    _ = quic.closed() => None,
+                }
+            };
+            if let Ok(Some((mut send, mut receive))) = timer.limit(Duration::MAX, Wait::Busy, event).await {
+                let _ = send.reset(number(ErrorCode::RequestRejected));
+                let _ = receive.stop(number(ErrorCode::RequestRejected));
+            }
+            if quic.close_reason().is_some() {
+                return;
+            }
+        }
+    }
+}

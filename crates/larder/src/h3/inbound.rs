@@ -1,0 +1,230 @@
+//! The client's side of a stream: a head, and the body of a request.
+
+use super::meters::Flood;
+use super::{Link, number};
+use crate::partial_heads::HeadUnderWay;
+use bytes::Bytes;
+use larder_wire::h2::hpack::FieldList;
+use larder_wire::h3::message::{MessageReader, Step};
+use larder_wire::h3::{ErrorCode, H3Fault, qpack};
+use larder_wire::{Fields, Side, field_list};
+use quinn::{ReadError, RecvStream};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+/// Bytes that are taken from QUIC at once.
+const CHUNK_BYTES_MAX: usize = 64 * 1024;
+
+/// The client's side of a stream.
+pub struct Inbound {
+    link: Rc<Link>,
+    receive: RecvStream,
+    message: MessageReader,
+    /// Bytes that were taken from QUIC and not read yet.
+    input: Bytes,
+    /// Counts the head while it is not whole.
+    under_way: Option<HeadUnderWay>,
+    /// A part that was read ahead.
+    ahead: Option<Part>,
+    trailers: Option<Fields>,
+    /// The bytes that are still to come by `Content-Length`.
+    expected_bytes: Option<u64>,
+    has_ended: bool,
+}
+
+/// A part of a request's body.
+pub enum Part {
+    /// Some bytes.
+    Data(Bytes),
+    /// The end, with trailer fields.
+    End(Fields),
+}
+
+/// Why no further part comes.
+#[derive(Debug)]
+pub enum ReadEnd {
+    /// The client has reset the stream.
+    GivenUp,
+    /// The connection is gone.
+    Gone,
+    /// Heads under way take as much memory as they may, and this one is long.
+    Crowded,
+    /// The client's fault.
+    Fault(H3Fault),
+}
+
+impl From<H3Fault> for ReadEnd {
+    fn from(fault: H3Fault) -> ReadEnd {
+        ReadEnd::Fault(fault)
+    }
+}
+
+/// A step of a message that means something to its reader.
+enum Read {
+    Head,
+    TooLong,
+    Data(Bytes),
+    End,
+}
+
+const fn malformed(detail: &'static str) -> ReadEnd {
+    ReadEnd::Fault(H3Fault::stream(ErrorCode::Message, detail))
+}
+
+impl Inbound {
+    /// The side of this stream.
+    pub fn new(link: &Rc<Link>, receive: RecvStream) -> Inbound {
+        Inbound {
+            message: MessageReader::new(link.space.head_limits.head_bytes_max),
+            link: Rc::clone(link),
+            receive,
+            input: Bytes::new(),
+            under_way: None,
+            ahead: None,
+            trailers: None,
+            expected_bytes: None,
+            has_ended: false,
+        }
+    }
+
+    /// The next step. Cancel-safe.
+    async fn read(&mut self) -> Result<Read, ReadEnd> {
+        loop {
+            while !self.input.is_empty() {
+                let (step, taken) = self.message.read(&self.input)?;
+                let bytes = self.input.split_to(taken);
+                match step {
+                    Step::Some => self.count_head()?,
+                    Step::Idle => self.link.note(Flood::Control),
+                    Step::SmallData => self.link.note(Flood::SmallData),
+                    Step::Head => return Ok(Read::Head),
+                    Step::TooLong => return Ok(Read::TooLong),
+                    Step::Data => return Ok(Read::Data(bytes)),
+                    Step::Trailers => self.trailers = Some(self.decode_trailers()?),
+                }
+            }
+            match self.receive.read_chunk(CHUNK_BYTES_MAX, true).await {
+                Ok(Some(chunk)) => self.input = chunk.bytes,
+                Ok(None) => {
+                    self.message.end()?;
+                    return Ok(Read::End);
+                }
+                Err(ReadError::Reset(_)) => return Err(ReadEnd::GivenUp),
+                Err(_) => return Err(ReadEnd::Gone),
+            }
+        }
+    }
+
+    /// Counts a section that is not whole among the heads under way, as a head of HTTP/1.1 is.
+    fn count_head(&mut self) -> Result<(), ReadEnd> {
+        let bytes = self.message.section_bytes();
+        if bytes > 0 {
+            let heads = &self.link.space.heads_under_way;
+            self.under_way.get_or_insert_default().holds(heads, bytes).map_err(|_| ReadEnd::Crowded)?;
+        }
+        Ok(())
+    }
+
+    fn decode_trailers(&mut self) -> Result<Fields, ReadEnd> {
+        let mut list = FieldList::default();
+        qpack::decode(self.message.section(), self.link.space.head_limits.head_bytes_max, &mut list)?;
+        self.message.forget_section();
+        self.under_way = None;
+        field_list::trailers(&list, Side::Client).map_err(|fault| malformed(fault.detail))
+    }
+
+    /// Reads the head, and decodes its fields into those of the connection in `take`, which is called before anything else may be read.
+    pub async fn head<T>(&mut self, take: impl FnOnce(Option<&FieldList>) -> T) -> Result<T, ReadEnd> {
+        let read = self.read().await?;
+        self.under_way = None;
+        if !matches!(read, Read::Head) {
+            return Ok(take(None));
+        }
+        let mut list = self.link.fields.borrow_mut();
+        list.clear();
+        qpack::decode(self.message.section(), self.link.space.head_limits.head_bytes_max, &mut list)?;
+        self.message.forget_section();
+        Ok(take(Some(&list)))
+    }
+
+    /// Whether the client has ended the stream behind the head. Where it has not yet said so, this waits until it does, or has sent a
+    /// part of a body, if `waits`.
+    pub async fn ends_with_head(&mut self, waits: bool) -> Result<bool, ReadEnd> {
+        let part = {
+            let mut reading = pin!(self.body_part());
+            poll_fn(|cx| match reading.as_mut().poll(cx) {
+                Poll::Ready(part) => Poll::Ready(Some(part)),
+                Poll::Pending if waits => Poll::Pending,
+                Poll::Pending => Poll::Ready(None),
+            })
+            .await
+        };
+        match part {
+            Some(part) => self.ahead = Some(part?),
+            None => return Ok(false),
+        }
+        Ok(self.has_ended)
+    }
+
+    /// The length of the body by the head of its request.
+    pub fn expect(&mut self, bytes: Option<u64>) -> Result<(), ReadEnd> {
+        self.expected_bytes = bytes;
+        match &self.ahead {
+            Some(Part::Data(piece)) => self.expects(piece.len() as u64),
+            Some(Part::End(_)) => self.has_all(),
+            None => Ok(()),
+        }
+    }
+
+    fn expects(&mut self, came: u64) -> Result<(), ReadEnd> {
+        if let Some(expected) = &mut self.expected_bytes {
+            *expected = expected.checked_sub(came).ok_or(malformed("more DATA than Content-Length says"))?;
+        }
+        Ok(())
+    }
+
+    fn has_all(&self) -> Result<(), ReadEnd> {
+        match self.expected_bytes {
+            Some(1..) => Err(malformed("less DATA than Content-Length says")),
+            _ => Ok(()),
+        }
+    }
+
+    /// The next part of the body. Cancel-safe.
+    pub async fn body_part(&mut self) -> Result<Part, ReadEnd> {
+        if let Some(part) = self.ahead.take() {
+            return Ok(part);
+        }
+        if self.has_ended {
+            return Ok(Part::End(Fields::default()));
+        }
+        match self.read().await? {
+            Read::Data(piece) => {
+                self.expects(piece.len() as u64)?;
+                Ok(Part::Data(piece))
+            }
+            Read::End => {
+                self.has_all()?;
+                self.has_ended = true;
+                Ok(Part::End(self.trailers.take().unwrap_or_default()))
+            }
+            Read::TooLong => Err(malformed("trailer fields longer than head_bytes_max")),
+            Read::Head => Err(malformed("a second head")),
+        }
+    }
+
+    /// Whether the body was read to its end.
+    pub fn is_over(&self) -> bool {
+        self.has_ended && !matches!(self.ahead, Some(Part::Data(_)))
+    }
+
+    /// Takes nothing more of the client, and tells it so.
+    pub fn stop(&mut self, code: ErrorCode) {
+        if !self.has_ended {
+            self.has_ended = true;
+            let _ = self.receive.stop(number(code));
+        }
+    }
+}

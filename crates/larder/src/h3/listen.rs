@@ -1,0 +1,276 @@
+//! Accepts connections of QUIC on a listener's UDP socket.
+
+use super::connection::{self, Leaving};
+use super::{Link, STREAMS_MAX, number};
+use crate::caught;
+use crate::env::PeerFacts;
+use crate::h1::Workspace;
+use crate::listener::Listener;
+use crate::people::ClientCertificate;
+use crate::permit::ConnectionPermit;
+use crate::ticker::Wait;
+use crate::tls::HandshakeTrouble;
+use larder_wire::h3::ErrorCode;
+use larder_wire::{Host, Scheme};
+use quinn::TransportConfig;
+use quinn::crypto::rustls::HandshakeData;
+use quinn::{Connecting, ConnectionError, Endpoint, EndpointConfig, Incoming, ServerConfig, TokioRuntime};
+use rustls::pki_types::CertificateDer;
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// With so many handshakes under way a client has to show first that it gets what is sent to its address (RFC 9000 section 8.1.2).
+const HANDSHAKES_BEFORE_RETRY: usize = 64;
+/// Handshakes under way at a listener. The first packets of further ones are ignored; their clients send them again.
+const HANDSHAKES_MAX: usize = 1_024;
+/// Bytes of a handshake's packets that QUIC holds before it is taken up, for each and for all.
+const INCOMING_BYTES_MAX: u64 = 16 * 1024;
+const INCOMING_BYTES_TOTAL_MAX: u64 = 4 << 20;
+/// Bytes of a request's body that a client may send before they are taken.
+const STREAM_WINDOW_BYTES: u32 = 128 * 1024;
+/// Bytes of all bodies of a connection that were not taken: as many as its streams may have, so that none holds up the others.
+const CONNECTION_WINDOW_BYTES: u32 = STREAM_WINDOW_BYTES * STREAMS_MAX;
+/// Bytes of a connection's answers that wait in QUIC to be sent, or for a word that they have come.
+const UNACKNOWLEDGED_BYTES_MAX: u64 = 1 << 20;
+/// Streams in one direction that a client may have open: three have a meaning.
+const UNI_STREAMS_MAX: u32 = 16;
+
+/// Serves HTTP/3 on this socket until the listener closes or speaks it no more, or the worker drains.
+pub async fn accept(space: Rc<Workspace>, socket: UdpSocket, mut listener: Arc<Listener>) {
+    let env = Rc::clone(&space.env);
+    let endpoint = match open(socket, &listener) {
+        Ok(endpoint) => endpoint,
+        Err(error) => return tracing::error!(%error, "cannot serve HTTP/3"),
+    };
+    let handshakes = Rc::new(Cell::new(0));
+    let leaving = Rc::new(Leaving::default());
+    let timer = env.ticker.timer();
+    loop {
+        let accepted = tokio::select! {
+            accepted = timer.limit(Duration::MAX, Wait::Idle, endpoint.accept()) => accepted,
+            changed = listener.changed() => match changed.filter(|successor| successor.quic.is_some()) {
+                Some(successor) => {
+                    endpoint.set_server_config(config(&successor));
+                    listener = successor;
+                    continue;
+                }
+                None => break,
+            },
+        };
+        let Ok(Some(incoming)) = accepted else { break };
+        caught::call(&env.common.worker_restarts, || begin(&space, &listener, &handshakes, &leaving, incoming));
+    }
+    // The socket stays until the last connection has ended.
+    endpoint.set_server_config(None);
+    leaving.begin();
+}
+
+fn open(socket: UdpSocket, listener: &Listener) -> io::Result<Endpoint> {
+    Endpoint::new(EndpointConfig::default(), config(listener), socket, Arc::new(TokioRuntime))
+}
+
+/// The settings of QUIC with the certificates of this listener.
+fn config(listener: &Listener) -> Option<ServerConfig> {
+    let tls = Arc::clone(listener.quic.as_ref()?);
+    let mut transport = TransportConfig::default();
+    transport
+        .max_concurrent_bidi_streams(STREAMS_MAX.into())
+        .max_concurrent_uni_streams(UNI_STREAMS_MAX.into())
+        .stream_receive_window(STREAM_WINDOW_BYTES.into())
+        .receive_window(CONNECTION_WINDOW_BYTES.into())
+        .send_window(UNACKNOWLEDGED_BYTES_MAX)
+        .datagram_receive_buffer_size(None)
+        // A connection without requests ends after `timeouts.idle`; with one, after the limits of that.
+        .max_idle_timeout(None);
+    let mut config = ServerConfig::with_crypto(tls);
+    config
+        .transport_config(Arc::new(transport))
+        .max_incoming(HANDSHAKES_MAX)
+        .incoming_buffer_size(INCOMING_BYTES_MAX)
+        .incoming_buffer_size_total(INCOMING_BYTES_TOTAL_MAX);
+    Some(config)
+}
+
+/// The fate of the first packet of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Admission {
+    /// Its handshake begins.
+    Begins,
+    /// The client proves its address first: a Retry is sent, and nothing is kept.
+    ProvesAddress,
+    /// Nothing is sent.
+    Ignored,
+}
+
+impl Admission {
+    /// With so many handshakes under way. A client that has proved its address can't be asked for it again.
+    fn of(handshakes: usize, may_retry: bool) -> Admission {
+        match handshakes {
+            HANDSHAKES_MAX.. => Admission::Ignored,
+            HANDSHAKES_BEFORE_RETRY.. if may_retry => Admission::ProvesAddress,
+            _ => Admission::Begins,
+        }
+    }
+}
+
+/// Counts a handshake for as long as it lives.
+struct Handshake(Rc<Cell<usize>>);
+
+impl Handshake {
+    fn begin(handshakes: &Rc<Cell<usize>>) -> Handshake {
+        handshakes.set(handshakes.get() + 1);
+        Handshake(Rc::clone(handshakes))
+    }
+}
+
+impl Drop for Handshake {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// Begins a handshake, or has the client prove its address first.
+fn begin(
+    space: &Rc<Workspace>,
+    listener: &Arc<Listener>,
+    handshakes: &Rc<Cell<usize>>,
+    leaving: &Rc<Leaving>,
+    incoming: Incoming,
+) {
+    let tally = &space.env.tally;
+    match Admission::of(handshakes.get(), incoming.may_retry()) {
+        Admission::Begins => {}
+        Admission::ProvesAddress => {
+            tally.http3_retries.add(1);
+            let _ = incoming.retry();
+            return;
+        }
+        Admission::Ignored => {
+            tally.http3_handshakes_ignored.add(1);
+            return incoming.ignore();
+        }
+    }
+    let address = incoming.remote_address();
+    let handshake = Handshake::begin(handshakes);
+    let connecting = match incoming.accept() {
+        Ok(connecting) => connecting,
+        Err(error) => return failed(space, listener, address, &error),
+    };
+    let (space, listener, leaving) = (Rc::clone(space), Arc::clone(listener), Rc::clone(leaving));
+    tokio::task::spawn_local(async move {
+        if let Some(link) = shake_hands(space, listener, (address, connecting)).await {
+            drop(handshake);
+            connection::serve(link, &leaving).await;
+        }
+    });
+}
+
+/// Does the handshake with a client, within `timeouts.head`. A connection counts once that is done: before, its address may be another's.
+async fn shake_hands(
+    space: Rc<Workspace>,
+    listener: Arc<Listener>,
+    (address, connecting): (SocketAddr, Connecting),
+) -> Option<Rc<Link>> {
+    let env = Rc::clone(&space.env);
+    let limit = env.config().timeouts.head;
+    let quic = match env.ticker.timer().limit(limit, Wait::Busy, connecting).await {
+        Ok(Ok(quic)) => quic,
+        Ok(Err(error)) => {
+            failed(&space, &listener, address, &error);
+            return None;
+        }
+        Err(_) => {
+            env.tally.handshakes_failed.add(1);
+            env.finish_unanswered(&listener, address, HandshakeTrouble::Late.as_str());
+            return None;
+        }
+    };
+    let address = quic.remote_address();
+    env.tally.connections.add(1);
+    let (permit, full) = ConnectionPermit::take(&space.connections, &env, address.ip());
+    let peer = match facts(&listener, address, &quic) {
+        Ok(peer) if full.is_none() => peer,
+        Ok(_) => {
+            env.tally.connections_refused.add(1);
+            let word = full.map_or("connections-max", |full| full.as_str());
+            quic.close(number(ErrorCode::ExcessiveLoad), word.as_bytes());
+            env.finish_unanswered(&listener, address, word);
+            return None;
+        }
+        Err(trouble) => {
+            if let HandshakeTrouble::ClientNotTrusted(_, why) = &trouble {
+                tracing::info!("the certificate of the client {address} lets it not in: {why}");
+            }
+            quic.close(number(ErrorCode::Protocol), trouble.as_str().as_bytes());
+            env.finish_unanswered(&listener, address, trouble.as_str());
+            return None;
+        }
+    };
+    env.tally.http3_connections.add(1);
+    Some(Rc::new(Link {
+        space,
+        quic,
+        peer: RefCell::new(Rc::new(peer)),
+        permit: RefCell::new(Some(permit)),
+        streams: Cell::new(0),
+        stream_ended: tokio::sync::Notify::new(),
+        meters: RefCell::default(),
+        urgencies: RefCell::default(),
+        text: RefCell::default(),
+        fields: RefCell::default(),
+        has_ended: Cell::new(false),
+    }))
+}
+
+/// The facts of a connection that its requests are judged by.
+fn facts(
+    listener: &Arc<Listener>,
+    address: SocketAddr,
+    quic: &quinn::Connection,
+) -> Result<PeerFacts, HandshakeTrouble> {
+    let data = quic.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
+    let sni = data.and_then(|data| data.server_name).and_then(|name| Host::parse(&name)).map(Box::new);
+    let certificate = match &listener.clients {
+        Some(trust) => {
+            let shown = quic.peer_identity().and_then(|shown| shown.downcast::<Vec<CertificateDer<'static>>>().ok());
+            let shown = shown.as_ref().and_then(|chain| chain.first());
+            shown.map(|shown| ClientCertificate::of(shown, trust).map(Arc::new)).transpose()?
+        }
+        None => None,
+    };
+    Ok(PeerFacts { certificate, sni, ..PeerFacts::at(listener, address, Scheme::Https) })
+}
+
+/// Records a handshake that failed. A client that closed before its end asked for nothing.
+fn failed(space: &Workspace, listener: &Listener, address: SocketAddr, error: &ConnectionError) {
+    if let ConnectionError::TransportError(error) = error {
+        let trouble = HandshakeTrouble::Protocol(error.to_string());
+        space.env.tally.handshakes_failed.add(1);
+        space.env.finish_unanswered(listener, address, trouble.as_str());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_prove_their_addresses_once_many_shake_hands() {
+        for (handshakes, may_retry, admission) in [
+            (0, true, Admission::Begins),
+            (63, true, Admission::Begins),
+            (64, true, Admission::ProvesAddress),
+            (64, false, Admission::Begins),
+            (1_023, true, Admission::ProvesAddress),
+            (1_023, false, Admission::Begins),
+            (1_024, true, Admission::Ignored),
+            (1_024, false, Admission::Ignored),
+        ] {
+            assert_eq!(Admission::of(handshakes, may_retry), admission, "{handshakes} {may_retry}");
+        }
+    }
+}

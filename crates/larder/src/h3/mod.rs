@@ -1,0 +1,144 @@
+//! HTTP/3 with clients (RFC 9114): a transport of exchanges over QUIC, whose packets, windows and handshakes are those of `quinn`.
+//!
+//! A listener has one UDP socket, which one worker serves (`listen`). A connection is a task that takes streams (`connection`); each
+//! stream of a request is an exchange in a task of its own on the same worker (`request`, `stream`).
+
+mod connection;
+mod control;
+mod inbound;
+mod listen;
+mod meters;
+mod request;
+mod stream;
+
+pub use listen::accept;
+pub use meters::Flood;
+
+use crate::env::{Env, PeerFacts};
+use crate::h1::Workspace;
+use crate::permit::ConnectionPermit;
+use larder_wire::h2::hpack::FieldList;
+use larder_wire::h3::{ErrorCode, H3Fault, Scope};
+use meters::Meters;
+use quinn::VarInt;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use tokio::sync::Notify;
+
+/// Requests that a client may have open on one connection.
+const STREAMS_MAX: u32 = 100;
+
+/// Priorities that came before their requests did, or while these are answered, on one connection.
+const PRIORITIES_MAX: usize = 256;
+
+/// The state of a connection, which its task and the tasks of its streams share.
+struct Link {
+    space: Rc<Workspace>,
+    quic: quinn::Connection,
+    /// The facts of this connection that its requests are judged by; the client's address may change.
+    peer: RefCell<Rc<PeerFacts>>,
+    /// Counts the connection for the client at its address.
+    permit: RefCell<Option<ConnectionPermit>>,
+    /// Streams of requests that are open.
+    streams: Cell<usize>,
+    /// Wakes the task of the connection when such a stream has ended.
+    stream_ended: Notify,
+    meters: RefCell<Meters>,
+    /// Urgencies that PRIORITY_UPDATE has set, by stream, and that its stream has not taken up yet.
+    urgencies: RefCell<HashMap<u64, u8>>,
+    /// Buffers for a head as HTTP/1.1 writes it, and for the fields of a request.
+    text: RefCell<Vec<u8>>,
+    fields: RefCell<FieldList>,
+    /// The connection ends, for a reason that was told.
+    has_ended: Cell<bool>,
+}
+
+impl Link {
+    fn env(&self) -> &Rc<Env> {
+        &self.space.env
+    }
+
+    /// The facts of the connection now. A client that has moved to another address (RFC 9000 section 9) is judged by that one; `None`
+    /// where it has as many connections there as it may have.
+    fn peer_now(&self) -> Option<Rc<PeerFacts>> {
+        let peer = Rc::clone(&self.peer.borrow());
+        let address = self.quic.remote_address();
+        if address == peer.address {
+            return Some(peer);
+        }
+        if address.ip() != peer.address.ip() {
+            let (permit, full) = ConnectionPermit::take(&self.space.connections, self.env(), address.ip());
+            if let Some(full) = full {
+                self.env().tally.connections_refused.add(1);
+                self.end(ErrorCode::ExcessiveLoad, full.as_str(), Some(full.as_str()));
+                return None;
+            }
+            *self.permit.borrow_mut() = Some(permit);
+        }
+        let peer = Rc::new(PeerFacts { address, ..PeerFacts::clone(&peer) });
+        *self.peer.borrow_mut() = Rc::clone(&peer);
+        Some(peer)
+    }
+
+    /// Counts an event that costs the server more than the client; one too many ends the connection.
+    fn note(&self, kind: Flood) {
+        if !self.meters.borrow_mut().is_flooded_by(kind) || self.has_ended.get() {
+            return;
+        }
+        let tally = &self.env().tally;
+        let counted = match kind {
+            Flood::RapidReset => &tally.http3_rapid_resets,
+            Flood::MadeReset => &tally.http3_made_resets,
+            Flood::Control => &tally.http3_control_floods,
+            Flood::SmallData => &tally.http3_small_data_floods,
+        };
+        counted.add(1);
+        let client = self.peer.borrow().address;
+        tracing::info!(%client, limit = kind.as_str(), "a connection of HTTP/3 is ended at a limit");
+        self.end(ErrorCode::ExcessiveLoad, kind.as_str(), Some(kind.as_str()));
+    }
+
+    /// Ends what a fault of the client ends: the connection, or a stream that the caller resets.
+    fn fault(&self, fault: H3Fault) {
+        let client = self.peer.borrow().address;
+        tracing::debug!(%client, %fault, "a fault of a client of HTTP/3");
+        match fault.scope {
+            Scope::Connection => self.end(fault.code, fault.detail, Some("http3-fault")),
+            Scope::Stream => self.note(Flood::MadeReset),
+        }
+    }
+
+    /// Closes the connection, once. With a word it has a line in the log, and counts among the faults.
+    fn end(&self, code: ErrorCode, detail: &str, word: Option<&'static str>) {
+        if self.has_ended.replace(true) {
+            return;
+        }
+        self.quic.close(number(code), detail.as_bytes());
+        if let Some(word) = word {
+            let peer = self.peer.borrow();
+            self.env().tally.faults.add(1);
+            self.env().finish_unanswered(&peer.listener, peer.address, word);
+        }
+    }
+
+    /// Keeps the urgency of a stream until that takes it up.
+    fn prioritise(&self, stream: u64, urgency: u8) {
+        let mut urgencies = self.urgencies.borrow_mut();
+        // Those of streams that never come are forgotten with the others.
+        if urgencies.len() >= PRIORITIES_MAX {
+            urgencies.clear();
+        }
+        urgencies.insert(stream, urgency);
+    }
+}
+
+/// A code as QUIC carries it.
+fn number(code: ErrorCode) -> VarInt {
+    VarInt::from_u64(code.number()).unwrap_or_default()
+}
+
+/// The number of a stream, as frames carry it.
+fn stream_number(id: quinn::StreamId) -> u64 {
+    VarInt::from(id).into_inner()
+}

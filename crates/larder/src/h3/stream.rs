@@ -1,0 +1,383 @@
+//! A stream: the transport of one exchange.
+
+use super::inbound::{Inbound, Part, ReadEnd};
+use super::meters::Flood;
+use super::{Link, number, stream_number};
+use crate::env::{Env, PeerFacts};
+use crate::exchange::stream::{AnswerBody, AnswerHead, BodyEnd, ClientStream};
+use crate::multiplexed::priority::{URGENCY_AT_FIRST, urgency};
+use crate::multiplexed::render;
+use crate::pauses::Pauses;
+use crate::request_body::Piece;
+use crate::socket::OtherSide;
+use crate::ticker::{Timer, Wait};
+use bytes::Bytes;
+use larder_cache::cache::Tier;
+use larder_wire::h3::{ErrorCode, frame, qpack};
+use larder_wire::{Fault, FaultKind, Fields, Host, ResponseHead};
+use quinn::{RecvStream, SendStream};
+use std::io;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// Bytes of an answer that may wait for the window before its exchange waits too; most of them are the store's.
+const QUEUED_BYTES_MAX: usize = 256 * 1024;
+
+/// A stream of a connection, which the exchange holds. Dropped before its answer is whole, it resets the stream: the client must not take
+/// the end of what was sent for that of the answer.
+pub struct Stream {
+    link: Rc<Link>,
+    peer: Rc<PeerFacts>,
+    send: SendStream,
+    /// The client's side.
+    pub inbound: Inbound,
+    answer: Answer,
+    /// Frames that wait to be handed over to QUIC.
+    queue: Vec<Bytes>,
+    queued_bytes: usize,
+    /// The timer of its waits; most answers need none.
+    timer: Option<Timer>,
+    uploaded: u64,
+    pauses: Pauses,
+}
+
+/// How far the answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    /// It has not begun.
+    Waited,
+    /// Its head is written; of its body so many bytes are still to come, where that is known.
+    Begun(Option<u64>),
+    /// All of it is in the queue.
+    Whole,
+    /// The stream has its end: QUIC sends what is left, or it was reset.
+    Ended,
+}
+
+impl Stream {
+    /// The stream of a request whose bytes may come.
+    pub fn new(link: &Rc<Link>, peer: Rc<PeerFacts>, send: SendStream, receive: RecvStream) -> Stream {
+        Stream {
+            peer,
+            inbound: Inbound::new(link, receive),
+            link: Rc::clone(link),
+            send,
+            answer: Answer::Waited,
+            queue: Vec::new(),
+            queued_bytes: 0,
+            timer: None,
+            uploaded: 0,
+            pauses: Pauses::default(),
+        }
+    }
+
+    /// Sends the answer with the urgency of its request (RFC 9218), in which 0 goes first.
+    pub fn prioritise(&self, priority: Option<&[u8]>) {
+        if let Some(urgency) = priority.and_then(urgency) {
+            self.have_urgency(urgency);
+        }
+        self.take_up_urgency();
+    }
+
+    fn have_urgency(&self, urgency: u8) {
+        let _ = self.send.set_priority(i32::from(URGENCY_AT_FIRST) - i32::from(urgency));
+    }
+
+    /// Takes up what PRIORITY_UPDATE has said of the stream.
+    fn take_up_urgency(&self) {
+        let mut urgencies = self.link.urgencies.borrow_mut();
+        if !urgencies.is_empty()
+            && let Some(urgency) = urgencies.remove(&stream_number(self.send.id()))
+        {
+            self.have_urgency(urgency);
+        }
+    }
+
+    /// The facts of the connection when the request came.
+    pub fn peer_facts(&self) -> Rc<PeerFacts> {
+        Rc::clone(&self.peer)
+    }
+
+    /// Waits until the client has the answer, and ends the stream.
+    pub async fn finish(mut self) {
+        if self.flush().await.is_err() || self.answer != Answer::Whole {
+            return self.reset(ErrorCode::Internal);
+        }
+        self.answer = Answer::Ended;
+        if self.send.finish().is_err() {
+            return;
+        }
+        // The rest of a request that nobody reads is not wanted (RFC 9114 section 4.1).
+        self.inbound.stop(ErrorCode::NoError);
+        // A connection that is closed loses what was not acknowledged.
+        let env = Rc::clone(self.env());
+        let limit = env.config().timeouts.download_stall;
+        if env.ticker.timer().limit(limit, Wait::Busy, self.send.stopped()).await.is_err() {
+            let _ = self.send.reset(number(ErrorCode::RequestCancelled));
+        }
+    }
+
+    /// Ends the stream at once, as incomplete.
+    pub fn reset(&mut self, code: ErrorCode) {
+        if self.answer != Answer::Ended {
+            self.answer = Answer::Ended;
+            let _ = self.send.reset(number(code));
+            self.inbound.stop(code);
+            self.queue.clear();
+            self.queued_bytes = 0;
+        }
+    }
+
+    /// Puts bytes behind those that wait.
+    fn queue(&mut self, bytes: Bytes) {
+        self.queued_bytes += bytes.len();
+        self.queue.push(bytes);
+    }
+
+    /// Puts HEADERS behind the bytes that wait, and the head of DATA for a body of so many bytes.
+    fn queue_headers(&mut self, section: &[u8], body: Option<u64>) {
+        let mut bytes = Vec::with_capacity(section.len() + 2 * frame::HEAD_BYTES_MAX);
+        frame::write_headers(&mut bytes, section);
+        if let Some(length @ 1..) = body {
+            frame::write_data_head(&mut bytes, length);
+        }
+        self.queue(bytes.into());
+    }
+
+    /// Begins DATA for so many bytes, where the head has not done that for the body as a whole. Gives the bytes that may follow.
+    fn begin_data(&mut self, bytes: usize) -> usize {
+        match &mut self.answer {
+            Answer::Begun(Some(left)) => {
+                // Bytes beyond the length that the head stated would be taken for frames.
+                let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes);
+                *left -= taken as u64;
+                if *left == 0 {
+                    self.answer = Answer::Whole;
+                }
+                taken
+            }
+            Answer::Begun(None) if bytes > 0 => {
+                let mut head = Vec::with_capacity(frame::HEAD_BYTES_MAX);
+                frame::write_data_head(&mut head, bytes as u64);
+                self.queue(head.into());
+                bytes
+            }
+            _ => 0,
+        }
+    }
+
+    /// Waits for the next part of the request's body, within the limits of a slow client.
+    async fn part(&mut self) -> Result<Part, BodyEnd> {
+        let env = Rc::clone(&self.link.space.env);
+        let limit = self.pauses.silence_left(&env.config(), self.uploaded);
+        let timer = self.timer.get_or_insert_with(|| env.ticker.timer());
+        let waiting = self.pauses.silence();
+        let part = timer.limit(limit, Wait::Busy, self.inbound.body_part()).await;
+        drop(waiting);
+        match part {
+            Ok(Ok(part)) => Ok(part),
+            Ok(Err(ReadEnd::Fault(fault))) => {
+                self.link.fault(fault);
+                self.reset(fault.code);
+                Err(BodyEnd::Broken)
+            }
+            Ok(Err(ReadEnd::GivenUp)) => {
+                self.link.note(Flood::RapidReset);
+                // An answer that has begun may be whole without the rest of its request (RFC 9114 section 4.1).
+                if self.answer == Answer::Waited {
+                    self.reset(ErrorCode::RequestIncomplete);
+                }
+                Err(BodyEnd::Broken)
+            }
+            Ok(Err(ReadEnd::Gone | ReadEnd::Crowded)) => Err(BodyEnd::Broken),
+            Err(_) => Err(BodyEnd::Late),
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.reset(ErrorCode::RequestCancelled);
+    }
+}
+
+impl ClientStream for Stream {
+    fn env(&self) -> &Rc<Env> {
+        &self.link.space.env
+    }
+
+    fn peer(&self) -> &PeerFacts {
+        &self.peer
+    }
+
+    fn begin_answer(&mut self, head: &AnswerHead<'_>) {
+        if self.answer != Answer::Waited {
+            return;
+        }
+        let body = match head.body {
+            AnswerBody::None(_) => Some(0),
+            AnswerBody::Known(bytes) => Some(bytes),
+            AnswerBody::Unknown => None,
+        };
+        self.answer = if body == Some(0) { Answer::Whole } else { Answer::Begun(body) };
+        let mut section = Vec::with_capacity(512);
+        qpack::write_prefix(&mut section);
+        let link = Rc::clone(&self.link);
+        let (text, answered_by) = (&mut link.text.borrow_mut(), &link.space.answered_by);
+        render::answer_head(&mut section, qpack::write_field, head, text, answered_by, self.peer.alt_svc());
+        self.queue_headers(&section, body);
+    }
+
+    fn answer_has_begun(&self) -> bool {
+        self.answer != Answer::Waited
+    }
+
+    fn interim(&mut self, head: &ResponseHead) {
+        if self.answer == Answer::Waited {
+            let mut section = Vec::with_capacity(256);
+            qpack::write_prefix(&mut section);
+            render::interim_head(&mut section, qpack::write_field, head);
+            self.queue_headers(&section, None);
+        }
+    }
+
+    fn opens_tunnel(&self, _: &Host) -> bool {
+        false
+    }
+
+    fn open_tunnel(&mut self) {
+        // A CONNECT is answered before it gets here.
+        self.reset(ErrorCode::Connect);
+    }
+
+    fn switch_protocols(&mut self, _: &mut ResponseHead) -> u16 {
+        // Nobody can ask for it: a field `upgrade` is malformed.
+        self.reset(ErrorCode::Connect);
+        502
+    }
+
+    fn send(&mut self, pieces: std::vec::Drain<'_, Bytes>) {
+        let bytes = pieces.as_slice().iter().map(Bytes::len).sum();
+        let mut left = self.begin_data(bytes);
+        for mut piece in pieces {
+            piece.truncate(left);
+            left -= piece.len();
+            if !piece.is_empty() {
+                self.queue(piece);
+            }
+        }
+    }
+
+    fn send_part(&mut self, piece: &Bytes, part: Range<usize>) {
+        let bytes = self.begin_data(part.len());
+        if bytes > 0 {
+            self.queue(piece.slice(part.start..part.start + bytes));
+        }
+    }
+
+    fn send_copied(&mut self, bytes: &[u8]) {
+        let taken = self.begin_data(bytes.len());
+        if taken > 0 {
+            self.queue(Bytes::copy_from_slice(&bytes[..taken]));
+        }
+    }
+
+    fn end_answer(&mut self, trailers: Option<Fields>) {
+        if self.answer != Answer::Begun(None) {
+            return;
+        }
+        self.answer = Answer::Whole;
+        if let Some(trailers) = trailers.filter(|trailers| !trailers.is_empty()) {
+            let mut section = Vec::with_capacity(256);
+            qpack::write_prefix(&mut section);
+            trailers.iter().for_each(|(name, value)| {
+                qpack::write_field(&mut section, name.as_bytes(), value, false);
+            });
+            self.queue_headers(&section, None);
+        }
+    }
+
+    fn break_off(&mut self) {
+        self.reset(ErrorCode::Internal);
+    }
+
+    fn expect_long_body(&mut self, _: Tier) {
+        // QUIC holds no more of it than its windows say.
+    }
+
+    fn unwritten_bytes(&self) -> usize {
+        self.queued_bytes
+    }
+
+    /// Waits until QUIC has taken all bytes. A client that gives the stream no room for longer than `timeouts.write` at once, or
+    /// `timeouts.download_stall` in all, loses it.
+    async fn flush(&mut self) -> io::Result<usize> {
+        let mut waits = 1;
+        let env = Rc::clone(&self.link.space.env);
+        while !self.queue.is_empty() {
+            self.take_up_urgency();
+            let limit = self.pauses.stall_left(&env.config());
+            let began = env.ticker.wait_begins();
+            let timer = self.timer.get_or_insert_with(|| env.ticker.timer());
+            match timer.limit(limit, Wait::Busy, self.send.write_chunks(&mut self.queue)).await {
+                Ok(Ok(written)) => {
+                    self.queue.drain(..written.chunks);
+                    self.queued_bytes -= written.bytes;
+                    self.pauses.note_stall(&env.config(), env.ticker.since(began), written.bytes);
+                    if !self.queue.is_empty() {
+                        waits = 2;
+                    }
+                }
+                Ok(Err(_)) => {
+                    self.reset(ErrorCode::RequestCancelled);
+                    return Err(io::ErrorKind::BrokenPipe.into());
+                }
+                Err(_) => {
+                    self.reset(ErrorCode::RequestCancelled);
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+            }
+        }
+        Ok(waits)
+    }
+
+    async fn flush_if_full(&mut self) -> io::Result<()> {
+        // The rest of an answer is sent when its exchange is over: `Stream::finish` waits for that.
+        if self.queued_bytes >= QUEUED_BYTES_MAX {
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    fn flush_soon(&mut self) {}
+
+    fn lend_buffers(&mut self) {}
+
+    fn borrow_buffer(&mut self) {}
+
+    async fn next_body_piece(&mut self) -> Result<Piece, BodyEnd> {
+        match self.part().await? {
+            Part::Data(piece) => {
+                self.uploaded += piece.len() as u64;
+                let max = self.link.space.env.config().limits.body_bytes_max;
+                if max.is_some_and(|max| self.uploaded > max) {
+                    let detail = "the body is longer than permitted";
+                    return Err(BodyEnd::Fault(Fault::client(FaultKind::BodyTooLong, detail)));
+                }
+                Ok(Piece::Data(piece))
+            }
+            Part::End(trailers) => Ok(Piece::End(trailers)),
+        }
+    }
+
+    fn body_is_over(&mut self) -> bool {
+        self.inbound.is_over()
+    }
+
+    fn other_side(&self) -> OtherSide {
+        match self.answer == Answer::Ended || self.link.quic.close_reason().is_some() {
+            true => OtherSide::Closed,
+            false => OtherSide::Open,
+        }
+    }
+}
