@@ -1,6 +1,7 @@
 //! Reads `[[origin]]`, and finds the groups that sites and listeners name.
 
-use super::{Parser, is_nameless};
+use super::Parser;
+use super::mount::is_nameless;
 use crate::config::origin::{MemberHost, OriginGroup, OriginMember};
 use crate::config::setting::{Setting, kind};
 use crate::config::table::{ORIGIN, ORIGIN_CHECK, ORIGIN_EJECT, ORIGIN_HEDGE, ORIGIN_MEMBER, ORIGIN_RETRY};
