@@ -7,6 +7,7 @@
 mod access;
 pub mod application;
 pub mod bandwidth;
+mod cluster;
 pub mod container;
 pub mod descriptors;
 mod foreign;
@@ -44,6 +45,7 @@ pub mod table;
 pub mod units;
 pub mod url;
 
+pub use cluster::{Apart, CLUSTER_NAME_BYTES_MAX, ClusterSettings, is_reachable, is_subject_word};
 pub use access::{Access, EXTERNAL_MAX};
 pub use foreign::hint as foreign_hint;
 pub use forward::{ForwardHooks, ForwardParents};
@@ -88,6 +90,8 @@ pub struct Config {
     pub neighbours: Neighbours,
     /// When a queue counts as overloaded.
     pub overload: Overload,
+    /// The cluster that this server is a node of.
+    pub cluster: ClusterSettings,
     /// The token that a client of the page must present; required unless `admin` is of this machine alone.
     pub admin_token: Option<Secret>,
     /// Patterns of further files.
@@ -271,6 +275,7 @@ impl Default for Config {
             admin: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 3129))),
             neighbours: Neighbours::default(),
             overload: Overload::default(),
+            cluster: ClusterSettings::default(),
             admin_token: None,
             include: Vec::new(),
             store: None,

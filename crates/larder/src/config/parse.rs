@@ -35,6 +35,7 @@ use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 mod bandwidth;
+mod cluster;
 mod list;
 mod parent;
 
@@ -686,6 +687,7 @@ impl Parser {
         self.mounts();
         self.finish_rules();
         self.check_people();
+        self.check_cluster();
         let config = &mut self.loaded.config;
         if !self.loaded.sources.contains_key("memory_object_bytes_max") {
             config.memory_object_bytes_max = Config::memory_object_bytes_max_for(config.memory_bytes);

@@ -1,6 +1,7 @@
 //! The integration tests of the crate as one program, for linking is what takes the time; beside it the scenarios, and
 //! the signals, which reach a whole process.
 
+mod cluster;
 mod config_files;
 mod first_minutes;
 mod http2;
