@@ -87,7 +87,8 @@ fn wait_for_all(admins: &[u16]) -> Result<(), Trouble> {
         loop {
             let answer = Connection::open(*admin)?.ask(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", false)?;
             let text = String::from_utf8_lossy(&answer.body).into_owned();
-            let is_ready = ["larder_cluster_members 3\n", "larder_cluster_gate_shut 0\n"].iter().all(|line| text.contains(line));
+            let is_ready =
+                ["larder_cluster_members 3\n", "larder_cluster_gate_shut 0\n"].iter().all(|line| text.contains(line));
             if is_ready {
                 break;
             }
@@ -110,7 +111,9 @@ fn purge(admin: u16, purges: u64, callers: u64) -> Result<(Vec<Duration>, Durati
             if number >= purges {
                 return Ok(());
             }
-            let request = format!("POST /purge?tag=t{number} HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Larder: 1\r\nContent-Length: 0\r\n\r\n");
+            let request = format!(
+                "POST /purge?tag=t{number} HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Larder: 1\r\nContent-Length: 0\r\n\r\n"
+            );
             let at = Instant::now();
             let answer = connection.ask(request.as_bytes(), false)?;
             let took = at.elapsed();

@@ -188,7 +188,9 @@ pub async fn purge(common: &Common, wanted: &PurgeRequest) -> Report {
         (selection, force) => purge_scopes(common, selection.scopes(), force).await,
     };
     let cluster = match &common.cluster {
-        Some(cluster) => Some(cluster.spread(everywhere(common, &wanted.selection), wanted.force, durability(purged)).await),
+        Some(cluster) => {
+            Some(cluster.spread(everywhere(common, &wanted.selection), wanted.force, durability(purged)).await)
+        }
         None => None,
     };
     Report {
@@ -238,7 +240,8 @@ pub async fn of_request(common: &Common, request: &RequestHead, ask: &Ask) -> Pa
     let Purged { count, durable } = purged;
     let count = count.map_or("some".to_owned(), |count| count.to_string());
     let durable = if durable { " That is on disk." } else { "" };
-    let in_cluster = spread.as_ref().map_or(String::new(), |spread| format!(" In the cluster it is {}.", spread.words()));
+    let in_cluster =
+        spread.as_ref().map_or(String::new(), |spread| format!(" In the cluster it is {}.", spread.words()));
     let remedy = "The next request asks the origin.";
     // A script that purges by this method looks at the status alone.
     let status = match spread.as_ref().map(|spread| &*spread.state) {

@@ -2,8 +2,8 @@
 
 use crate::activation::PassedSockets;
 use crate::bind;
-use crate::cluster::{self, Cluster};
 use crate::cache_settings::{cache_settings, run_policy, site_policy};
+use crate::cluster::{self, Cluster};
 use crate::config::{Config, Listen, LogTo, ResolverKind};
 use crate::control::{self, Admin};
 use crate::disk;

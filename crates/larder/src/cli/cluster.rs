@@ -64,7 +64,11 @@ fn text(status: &Status) -> String {
     match &status.stream {
         Some(stream) => {
             let (name, last, purges) = (Harmless(&stream.name), stream.last, stream.purges);
-            let _ = writeln!(out, "stream   {name}: purge {last} is the newest, {} is applied here, {purges} scopes", status.applied);
+            let _ = writeln!(
+                out,
+                "stream   {name}: purge {last} is the newest, {} is applied here, {purges} scopes",
+                status.applied
+            );
         }
         None => out.push_str("stream   was not seen yet\n"),
     }
@@ -76,8 +80,7 @@ fn text(status: &Status) -> String {
     }
     out.push('\n');
     let rows: Vec<[String; 9]> = status.members.iter().map(row).collect();
-    let heads =
-        &["node", "state", "address", "zone", "version", "since", "heard", "behind", "requests/s"];
+    let heads = &["node", "state", "address", "zone", "version", "since", "heard", "behind", "requests/s"];
     out + &columns(heads, &rows, 5)
 }
 
@@ -120,14 +123,25 @@ mod tests {
             apart: "validate".to_owned(),
             nats: "disconnected".to_owned(),
             trouble: Some("the connection to NATS is lost\u{1b}[2J".to_owned()),
-            stream: Some(StreamShown { name: "larder-purges".to_owned(), last: 9, purges: 4, ..StreamShown::default() }),
+            stream: Some(StreamShown {
+                name: "larder-purges".to_owned(),
+                last: 9,
+                purges: 4,
+                ..StreamShown::default()
+            }),
             applied: 7,
             outbox: 2,
             members: vec![member("a", "self"), MemberShown { agrees: Some(false), ..member("b", "alive") }],
             ..Status::default()
         };
         let said = text(&status);
-        for part in ["gate     shut (validate)", "last known: never", "purge 9 is the newest, 7 is applied", "2 purges wait", "differs"] {
+        for part in [
+            "gate     shut (validate)",
+            "last known: never",
+            "purge 9 is the newest, 7 is applied",
+            "2 purges wait",
+            "differs",
+        ] {
             assert!(said.contains(part), "{part}: {said}");
         }
         assert!(!said.contains('\u{1b}'), "{said}");

@@ -134,7 +134,8 @@ fn without_server(flags: &PurgeFlags, wanted: &PurgeRequest) -> Option<u8> {
         false => None,
         true => {
             let folder = config.store_folder()?;
-            let queued = cluster::queue_without_server(&folder, &config.cluster, wanted.selection.scopes(), wanted.force);
+            let queued =
+                cluster::queue_without_server(&folder, &config.cluster, wanted.selection.scopes(), wanted.force);
             match queued {
                 Ok(spread) => Some(spread),
                 Err(error) => {

@@ -346,7 +346,12 @@ mod tests {
 
     #[test]
     fn purges_come_out_as_they_went_in() {
-        let scopes = [Scope::All, Scope::Tag(7), url("http://a.example/x"), Scope::Prefix(b"http://a.example/".as_slice().into())];
+        let scopes = [
+            Scope::All,
+            Scope::Tag(7),
+            url("http://a.example/x"),
+            Scope::Prefix(b"http://a.example/".as_slice().into()),
+        ];
         for (scope, kind) in scopes.into_iter().zip(["all", "tag", "url", "prefix"]) {
             for force in [Force::Hard, Force::Soft] {
                 let message = purge(scope.clone(), force);
@@ -362,7 +367,10 @@ mod tests {
         let subject = |scope: Scope, force| purge(scope, force).subject("larder");
         assert_ne!(subject(Scope::Tag(7), Force::Hard), subject(Scope::Tag(7), Force::Soft));
         assert_ne!(subject(Scope::Tag(7), Force::Hard), subject(Scope::Tag(8), Force::Hard));
-        assert_ne!(subject(url("http://a/x"), Force::Hard), subject(Scope::Prefix(b"http://a/x".as_slice().into()), Force::Hard));
+        assert_ne!(
+            subject(url("http://a/x"), Force::Hard),
+            subject(Scope::Prefix(b"http://a/x".as_slice().into()), Force::Hard)
+        );
     }
 
     #[test]

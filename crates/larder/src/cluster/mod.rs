@@ -20,9 +20,9 @@ mod waiting;
 pub use message::Refusal;
 #[cfg(feature = "cluster")]
 pub use node::{Surroundings, run};
-pub use status::{MemberShown, Status};
 #[cfg(test)]
 pub use status::StreamShown;
+pub use status::{MemberShown, Status};
 
 use crate::config::{Apart, ClusterSettings, Config};
 use files::Outbox;
@@ -144,7 +144,7 @@ impl Spread {
         match &*self.state {
             "applied" if self.missing.is_empty() => format!("applied on {} of {} nodes", self.applied_on, self.nodes),
             "applied" => format!(
-                "applied on {} of {} nodes; apart: {}, which validate before each use unless their `cluster.apart` is `serve`",
+                "applied on {} of {} nodes; apart: {} (each asks its origins before it uses what it has, unless its `cluster.apart` is `serve`)",
                 self.applied_on,
                 self.nodes,
                 self.missing.join(", ")

@@ -4,7 +4,7 @@ use super::message::PurgeMessage;
 use super::replica::StreamFacts;
 use crate::clock;
 use crate::config::ClusterSettings;
-use async_nats::jetstream::consumer::{DeliverPolicy, push::OrderedConfig};
+use async_nats::jetstream::consumer::{DeliverPolicy, pull::OrderedConfig};
 use async_nats::jetstream::context::{GetStreamErrorKind, PublishErrorKind};
 use async_nats::jetstream::stream::{Config as StreamConfig, DiscardPolicy, Info, RetentionPolicy, StorageType};
 use async_nats::jetstream::{self, Context, ErrorCode};
@@ -113,7 +113,11 @@ pub fn jetstream(client: &Client) -> Context {
 
 /// The name of the stream.
 pub fn stream_name(settings: &ClusterSettings) -> String {
-    format!("{}-purges", settings.subjects)
+    purges_of(&settings.subjects)
+}
+
+fn purges_of(subjects: &str) -> String {
+    format!("{subjects}-purges")
 }
 
 /// Asks the stream about itself, and makes it where it is missing; gives when it was asked, too.
@@ -203,8 +207,22 @@ pub enum NotTaken {
     Refused(String),
 }
 
-/// Publishes purges; gives the number of the last one when the stream has all of them on disk.
+/// Publishes purges; gives the number of the last one when the stream has all of them on disk. A stream that is full takes a purge of
+/// everything all the same: it is emptied first, which other nodes take for a purge of everything, too.
 pub async fn publish(context: &Context, subjects: &str, purges: &[PurgeMessage]) -> Result<u64, NotTaken> {
+    match publish_all(context, subjects, purges).await {
+        Err(NotTaken::Refused(why)) if purges.iter().any(PurgeMessage::is_everything) => {
+            tracing::info!("the stream of purges is emptied: {why}");
+            let stream = context.get_stream(purges_of(subjects)).await;
+            let stream = stream.map_err(|error| NotTaken::Away(format!("JetStream: {error}")))?;
+            stream.purge().await.map_err(|error| NotTaken::Refused(format!("JetStream: {error}")))?;
+            publish_all(context, subjects, purges).await
+        }
+        published => published,
+    }
+}
+
+async fn publish_all(context: &Context, subjects: &str, purges: &[PurgeMessage]) -> Result<u64, NotTaken> {
     let mut acknowledgements = Vec::with_capacity(purges.len());
     for purge in purges {
         acknowledgements.push(begin_publish(context, subjects, purge).await?);
@@ -221,7 +239,8 @@ async fn begin_publish(
     subjects: &str,
     purge: &PurgeMessage,
 ) -> Result<jetstream::context::PublishAckFuture, NotTaken> {
-    let too_long = || NotTaken::Refused(format!("a URL or prefix longer than {} bytes", super::message::SCOPE_BYTES_MAX));
+    let too_long =
+        || NotTaken::Refused(format!("a URL or prefix longer than {} bytes", super::message::SCOPE_BYTES_MAX));
     let body = purge.to_bytes().ok_or_else(too_long)?;
     let mut headers = HeaderMap::new();
     headers.insert("Nats-Msg-Id", purge.id.as_str());
@@ -266,10 +285,10 @@ pub struct Arrived {
     pub body: Bytes,
 }
 
-/// Reads the stream from this number on, until something is wrong with that: the reader is begun anew then.
-pub async fn read(context: Context, stream: String, inbox: String, from: u64, to: Sender<Arrived>) -> String {
+/// Reads the stream from this number on, until something is wrong with that: the reader is begun anew then. Purges are asked for some at
+/// a time: where the server sends them by itself, it sends more than a node with a slow disk can keep.
+pub async fn read(context: Context, stream: String, from: u64, to: Sender<Arrived>) -> String {
     let config = OrderedConfig {
-        deliver_subject: inbox,
         deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: from.max(1) },
         ..OrderedConfig::default()
     };

@@ -75,9 +75,17 @@ pub struct Surroundings {
 
 /// The result of a task.
 enum Event {
-    Looked(Instant, Result<StreamFacts, String>),
-    Published { purges: Vec<PurgeMessage>, reply: oneshot::Sender<Spread>, result: Result<u64, NotTaken> },
-    Replayed { count: usize, result: Result<u64, NotTaken> },
+    /// When the stream was asked, what was applied then, and what it says.
+    Looked((Instant, u64), Result<StreamFacts, String>),
+    Published {
+        purges: Vec<PurgeMessage>,
+        reply: oneshot::Sender<Spread>,
+        result: Result<u64, NotTaken>,
+    },
+    Replayed {
+        count: usize,
+        result: Result<u64, NotTaken>,
+    },
     ReaderEnded(u64, String),
 }
 
@@ -157,7 +165,12 @@ pub fn run(cluster: Arc<Cluster>, orders: Orders, around: Surroundings, stop: im
     }
 }
 
-async fn serve(cluster: Arc<Cluster>, Orders(mut orders): Orders, around: Surroundings, stop: impl Future<Output = ()>) {
+async fn serve(
+    cluster: Arc<Cluster>,
+    Orders(mut orders): Orders,
+    around: Surroundings,
+    stop: impl Future<Output = ()>,
+) {
     let (tell, mut news) = channel(64);
     let client = match nats::connect(&around.settings, &around.name, tell).await {
         Ok(client) => client,
@@ -274,10 +287,7 @@ impl Node {
                 tracing::warn!("the connection to NATS is lost");
                 self.trouble = Some("the connection to NATS is lost".to_owned());
             }
-            News::Trouble(text) => {
-                tracing::warn!("NATS: {text}");
-                self.trouble = Some(text);
-            }
+            News::Trouble(text) => self.is_troubled(format!("NATS: {text}")),
         }
     }
 
@@ -333,7 +343,9 @@ impl Node {
                     add(&self.cluster.counts.gate_shuts, 1);
                     tracing::warn!("purges of other nodes may not be known here: {} (cluster.apart)", apart.as_str());
                 }
-                GateState::Off => tracing::info!("stored responses are used whatever other nodes purge (cluster.apart)"),
+                GateState::Off => {
+                    tracing::info!("stored responses are used whatever other nodes purge (cluster.apart)")
+                }
             }
         }
         let was_ready = self.cluster.is_ready();
@@ -418,9 +430,10 @@ impl Node {
         if !self.is_looking {
             self.is_looking = true;
             let look = nats::look(self.context.clone(), self.around.settings.clone());
+            let applied = self.replica.applied();
             self.spawn(async move {
                 let (asked, result) = look.await;
-                Event::Looked(asked, result)
+                Event::Looked((asked, applied), result)
             });
         }
     }
@@ -472,7 +485,7 @@ impl Node {
         self.trouble = Some(error);
     }
 
-    async fn see(&mut self, facts: StreamFacts, asked: Instant) {
+    async fn see(&mut self, facts: StreamFacts, asked: (Instant, u64)) {
         self.trouble = None;
         match self.replica.look(&facts, asked) {
             Seen::Same => {}
@@ -508,6 +521,7 @@ impl Node {
         if let Err(error) = self.position.forget() {
             tracing::warn!(%error, "the place in the stream cannot be forgotten");
         }
+        self.publish_everything();
     }
 
     /// Begins to read: all of the stream where its digest is not known, else what is not applied.
@@ -516,13 +530,7 @@ impl Node {
         let (to, purges) = channel(BATCH_PURGES);
         self.readers += 1;
         let number = self.readers;
-        let read = nats::read(
-            self.context.clone(),
-            nats::stream_name(&self.around.settings),
-            self.client.new_inbox(),
-            before + 1,
-            to,
-        );
+        let read = nats::read(self.context.clone(), nats::stream_name(&self.around.settings), before + 1, to);
         let events = self.events.clone();
         let task = tokio::spawn(async move {
             let why = read.await;

@@ -109,12 +109,13 @@ impl Replica {
         self.contact.is_none_or(|contact| now.saturating_duration_since(contact) >= GATE_AFTER)
     }
 
-    /// Takes what the stream said of itself when it was asked at `asked`.
-    pub fn look(&mut self, facts: &StreamFacts, asked: Instant) -> Seen {
+    /// Takes what the stream said of itself when it was asked. `asked` is the time of the question, and the number that was applied then:
+    /// what was applied since is no sign that the stream ran backwards.
+    pub fn look(&mut self, facts: &StreamFacts, asked: (Instant, u64)) -> Seen {
         let seen = match &self.incarnation {
             None => Seen::First,
             Some(known) if *known != facts.incarnation => Seen::Anew,
-            Some(_) if facts.last < self.applied || self.lacks_all(facts) => Seen::Anew,
+            Some(_) if facts.last < asked.1 || self.lacks_all(facts) => Seen::Anew,
             Some(_) => Seen::Same,
         };
         if seen != Seen::Same {
@@ -127,14 +128,15 @@ impl Replica {
         if self.pending.len() == PENDING_MAX {
             self.pending.pop_front();
         }
-        self.pending.push_back((asked, facts.last));
+        self.pending.push_back((asked.0, facts.last));
         self.settle();
         seen
     }
 
     /// Whether a stream that held purges holds none, so that it was emptied by hand, and not by a purge of everything.
     fn lacks_all(&self, facts: &StreamFacts) -> bool {
-        facts.messages == 0 && (!self.subjects.is_empty() || facts.last > self.applied)
+        let is_older = facts.last < self.applied;
+        facts.messages == 0 && !is_older && (!self.subjects.is_empty() || facts.last > self.applied)
     }
 
     /// Begins to read all of the stream again. A purge that was not known by subject and number is applied then.
@@ -159,7 +161,8 @@ impl Replica {
     pub fn note(&mut self, subject: u128, number: u64, everything: bool) -> bool {
         if everything {
             self.subjects.retain(|_, held| *held >= number);
-            self.digest = self.subjects.iter().fold(0, |sum: u64, (subject, held)| sum.wrapping_add(mixed(*subject, *held)));
+            self.digest =
+                self.subjects.iter().fold(0, |sum: u64, (subject, held)| sum.wrapping_add(mixed(*subject, *held)));
         }
         let before = self.subjects.insert(subject, number);
         if let Some(before) = before {
@@ -205,7 +208,7 @@ mod tests {
     fn contact_is_the_time_of_the_question_and_needs_all_purges() {
         let (mut replica, now) = (Replica::default(), Instant::now());
         assert!(replica.is_apart(now));
-        assert_eq!(replica.look(&facts("x", 2, 2), now), Seen::First);
+        assert_eq!(replica.look(&facts("x", 2, 2), (now, 0)), Seen::First);
         assert!(replica.is_apart(now), "two purges are not applied yet");
         assert!(replica.note(1, 1, false) && replica.note(2, 2, false));
         replica.apply(1);
@@ -215,7 +218,7 @@ mod tests {
         assert!(!replica.is_apart(now + GATE_AFTER - Duration::from_millis(1)));
         assert!(replica.is_apart(now + GATE_AFTER));
         let later = now + Duration::from_secs(1);
-        assert_eq!(replica.look(&facts("x", 3, 3), later), Seen::Same);
+        assert_eq!(replica.look(&facts("x", 3, 3), (later, 2)), Seen::Same);
         assert_eq!(replica.contact(), Some(now), "the third purge is not here");
         replica.apply(3);
         assert_eq!(replica.contact(), Some(later));
@@ -233,28 +236,42 @@ mod tests {
             ("emptied by hand after more came", facts("x", 6, 0), Seen::Anew),
         ] {
             let mut replica = Replica::default();
-            replica.look(&facts("x", 5, 5), now);
+            replica.look(&facts("x", 5, 5), (now, 0));
             (1..=5).for_each(|number| assert!(replica.note(u128::from(number), number, false)));
             replica.apply(5);
-            assert_eq!(replica.look(&next, now), seen, "{what}");
+            assert_eq!(replica.look(&next, (now, 5)), seen, "{what}");
             if seen == Seen::Anew {
                 assert_eq!((replica.subjects(), replica.digest()), (0, 0), "{what}");
-                assert_eq!(replica.look(&next, now), Seen::Same, "{what}: once is enough");
+                let applied = replica.applied();
+                assert_eq!(replica.look(&next, (now, applied)), Seen::Same, "{what}: once is enough");
             }
         }
+    }
+
+    #[test]
+    fn an_answer_that_took_long_is_no_other_stream() {
+        let (mut replica, now) = (Replica::default(), Instant::now());
+        assert_eq!(replica.look(&facts("x", 0, 0), (now, 0)), Seen::First);
+        replica.note(1, 1, false);
+        replica.apply(1);
+        assert_eq!(replica.look(&facts("x", 0, 0), (now, 0)), Seen::Same, "it was asked before the first purge came");
+        replica.note(2, 2, false);
+        replica.apply(2);
+        assert_eq!(replica.look(&facts("x", 1, 1), (now, 1)), Seen::Same, "and before the second");
+        assert_eq!(replica.look(&facts("x", 1, 1), (now, 2)), Seen::Anew);
     }
 
     #[test]
     fn a_position_of_before_is_compared_too() {
         let now = Instant::now();
         let mut replica = Replica::of(Some(("x".to_owned(), 5)));
-        assert_eq!(replica.look(&facts("x", 7, 7), now), Seen::Same);
+        assert_eq!(replica.look(&facts("x", 7, 7), (now, 5)), Seen::Same);
         assert!(!replica.note(1, 5, false), "an earlier process applied it");
         assert!(replica.note(2, 6, false));
         let mut replica = Replica::of(Some(("x".to_owned(), 5)));
-        assert_eq!(replica.look(&facts("x", 7, 0), now), Seen::Anew, "two purges are lost");
+        assert_eq!(replica.look(&facts("x", 7, 0), (now, 5)), Seen::Anew, "two purges are lost");
         let mut replica = Replica::of(Some(("x".to_owned(), 5)));
-        assert_eq!(replica.look(&facts("x", 3, 3), now), Seen::Anew);
+        assert_eq!(replica.look(&facts("x", 3, 3), (now, 5)), Seen::Anew);
         assert!(replica.note(1, 1, false), "all of it is applied");
     }
 
@@ -289,7 +306,8 @@ mod tests {
         replica.apply(4);
         let digest = replica.digest();
         replica.read_again();
-        let applied: Vec<bool> = [(1, 1), (2, 2), (3, 4)].map(|(subject, number)| replica.note(subject, number, false)).into();
+        let applied: Vec<bool> =
+            [(1, 1), (2, 2), (3, 4)].map(|(subject, number)| replica.note(subject, number, false)).into();
         assert_eq!(applied, [false, true, false], "the second purge had been missed");
         replica.has_read();
         assert_ne!(replica.digest(), digest);
@@ -299,7 +317,7 @@ mod tests {
     #[test]
     fn questions_that_wait_are_bounded() {
         let (mut replica, now) = (Replica::default(), Instant::now());
-        (0..100).for_each(|_| _ = replica.look(&facts("x", 9, 9), now));
+        (0..100).for_each(|_| _ = replica.look(&facts("x", 9, 9), (now, 0)));
         assert_eq!(replica.pending.len(), PENDING_MAX);
     }
 }

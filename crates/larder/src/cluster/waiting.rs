@@ -30,9 +30,9 @@ impl Waiting {
     /// Waits for a purge that the stream has acknowledged with this number. A node that was heard of late is waited for also where it
     /// seems dead: until its gate is shut it serves what it has.
     pub fn begin(&mut self, number: u64, members: &Members, now: Instant, reply: oneshot::Sender<Spread>) {
-        let may_serve = members.iter().filter(|member| {
-            !member.beat.leaves && now.saturating_duration_since(member.heard) < WAIT_MAX
-        });
+        let may_serve = members
+            .iter()
+            .filter(|member| !member.beat.leaves && now.saturating_duration_since(member.heard) < WAIT_MAX);
         let nodes = may_serve.map(|member| member.beat.name.clone()).collect();
         self.all.push(Awaited { number, nodes, until: now + WAIT_MAX, reply });
     }
@@ -103,7 +103,7 @@ mod tests {
 
     fn replica(now: Instant) -> Replica {
         let mut replica = Replica::default();
-        replica.look(&StreamFacts { incarnation: "x".to_owned(), last: 7, messages: 7 }, now);
+        replica.look(&StreamFacts { incarnation: "x".to_owned(), last: 7, messages: 7 }, (now, 0));
         replica
     }
 

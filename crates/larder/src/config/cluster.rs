@@ -144,7 +144,14 @@ mod tests {
         for right in ["nats://127.0.0.1:4222", "tls://nats.example:4443", "nats://nats.example", "nats://[::1]:4222"] {
             assert!(is_server(right), "{right}");
         }
-        for wrong in ["127.0.0.1:4222", "http://a.example:1", "nats://", "nats://user:secret@a.example:4222", "nats://a:0", "tls://a:b"] {
+        for wrong in [
+            "127.0.0.1:4222",
+            "http://a.example:1",
+            "nats://",
+            "nats://user:secret@a.example:4222",
+            "nats://a:0",
+            "tls://a:b",
+        ] {
             assert!(!is_server(wrong), "{wrong}");
         }
     }

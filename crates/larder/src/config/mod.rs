@@ -45,8 +45,8 @@ pub mod table;
 pub mod units;
 pub mod url;
 
-pub use cluster::{Apart, CLUSTER_NAME_BYTES_MAX, ClusterSettings, is_reachable, is_subject_word};
 pub use access::{Access, EXTERNAL_MAX};
+pub use cluster::{Apart, CLUSTER_NAME_BYTES_MAX, ClusterSettings, is_reachable, is_subject_word};
 pub use foreign::hint as foreign_hint;
 pub use forward::{ForwardHooks, ForwardParents};
 pub use helper::{ForwardHelpers, Helper, HelperFailure};

@@ -20,8 +20,8 @@ pub use super::python::PYTHON;
 use super::setting::{Field, Setting, word};
 pub use super::site_route::SITE_ROUTE;
 use super::{
-    Apart, CacheMode, CertificateFiles, Config, DiskAdmission, HostPattern, Log, LogFormat, LogTo, OriginHttp2, PRESETS,
-    ResolverKind, set_cookie_word, units, url,
+    Apart, CacheMode, CertificateFiles, Config, DiskAdmission, HostPattern, Log, LogFormat, LogTo, OriginHttp2,
+    PRESETS, ResolverKind, set_cookie_word, units, url,
 };
 use super::{is_reachable, is_subject_word};
 use larder_cache::policy::SetCookie;

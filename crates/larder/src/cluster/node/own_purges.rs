@@ -4,7 +4,8 @@ use super::{Event, Node, add};
 use crate::clock;
 use crate::cluster::message::PurgeMessage;
 use crate::cluster::nats::{self, NotTaken};
-use crate::cluster::{PurgeDurability, Order, Spread, messages};
+use crate::cluster::{Order, PurgeDurability, Spread, messages};
+use larder_cache::store::rules::{Force, Scope};
 use tokio::sync::oneshot;
 
 /// Purges of the outbox that are sent at a time.
@@ -39,7 +40,12 @@ impl Node {
         });
     }
 
-    pub(super) fn has_published(&mut self, purges: Vec<PurgeMessage>, reply: oneshot::Sender<Spread>, result: Result<u64, NotTaken>) {
+    pub(super) fn has_published(
+        &mut self,
+        purges: Vec<PurgeMessage>,
+        reply: oneshot::Sender<Spread>,
+        result: Result<u64, NotTaken>,
+    ) {
         match result {
             Ok(number) => {
                 add(&self.cluster.counts.purges_published, purges.len() as u64);
@@ -66,6 +72,17 @@ impl Node {
         }
     }
 
+    /// Has the stream say that everything is purged, for nodes that are down now: their place in it tells them nothing of purges that it
+    /// has lost.
+    pub(super) fn publish_everything(&mut self) {
+        let (node, mark) = (&self.around.name, &self.instance);
+        let purges = messages(vec![Scope::All], Force::Hard, node, mark, &mut self.messages);
+        self.own.extend(purges.iter().map(|purge| purge.id.clone()));
+        if let Some(Err(error)) = self.outbox.as_mut().map(|outbox| outbox.append(&purges)) {
+            tracing::warn!(%error, "nodes that are down are not told that the stream lost purges: purge everything when they are back");
+        }
+    }
+
     fn give_up(&mut self, purges: &[PurgeMessage], reply: oneshot::Sender<Spread>, why: &str) {
         add(&self.cluster.counts.purges_refused, purges.len() as u64);
         purges.iter().for_each(|purge| _ = self.own.remove(&purge.id));
@@ -74,7 +91,9 @@ impl Node {
 
     /// Sends what waits in the outbox, some at a time.
     pub(super) fn replay(&mut self) {
-        let Some(outbox) = self.outbox.as_ref().filter(|outbox| !outbox.is_empty() && !self.is_replaying) else { return };
+        let Some(outbox) = self.outbox.as_ref().filter(|outbox| !outbox.is_empty() && !self.is_replaying) else {
+            return;
+        };
         let purges = outbox.first(REPLAY_PURGES);
         self.is_replaying = true;
         let (context, subjects) = (self.context.clone(), self.around.settings.subjects.clone());

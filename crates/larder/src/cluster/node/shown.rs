@@ -11,7 +11,8 @@ use std::time::Instant;
 impl Node {
     pub(super) fn status(&self) -> Status {
         let now = clock::instant();
-        let millis = |since: Instant| u64::try_from(now.saturating_duration_since(since).as_millis()).unwrap_or(u64::MAX);
+        let millis =
+            |since: Instant| u64::try_from(now.saturating_duration_since(since).as_millis()).unwrap_or(u64::MAX);
         let counts = &self.cluster.counts;
         let refused = Refusal::ALL.into_iter().map(|why| (why.as_str().to_owned(), counts.refused(why)));
         let stream = self.facts.as_ref().map(|facts| StreamShown {

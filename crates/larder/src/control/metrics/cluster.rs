@@ -24,9 +24,21 @@ pub(super) static FAMILIES: &[Family] = &[
         one!(gate_shut),
     ),
     counter("larder_cluster_gate_shuts_total", "How often the gate was shut.", one!(gate_shuts)),
-    gauge("larder_cluster_purge_applied", "The number of the last purge of the cluster that is applied here.", one!(applied)),
-    gauge("larder_cluster_purges_behind", "Purges of the cluster that are not applied here yet, as far as is known.", one!(behind)),
-    gauge("larder_cluster_outbox_purges", "Purges of this node that wait until the cluster's stream takes them.", one!(outbox)),
+    gauge(
+        "larder_cluster_purge_applied",
+        "The number of the last purge of the cluster that is applied here.",
+        one!(applied),
+    ),
+    gauge(
+        "larder_cluster_purges_behind",
+        "Purges of the cluster that are not applied here yet, as far as is known.",
+        one!(behind),
+    ),
+    gauge(
+        "larder_cluster_outbox_purges",
+        "Purges of this node that wait until the cluster's stream takes them.",
+        one!(outbox),
+    ),
     counter(
         "larder_cluster_purges_total",
         "Purges by what became of them: applied (of other nodes, here), published, queued, refused (of this node).",
@@ -47,10 +59,14 @@ pub(super) static FAMILIES: &[Family] = &[
         "How often the stream of purges was read again, because another node knew other purges.",
         one!(readings_again),
     ),
-    counter("larder_cluster_messages_refused_total", "Messages of the cluster that were refused, by reason.", |admin, samples| {
-        for why in Refusal::ALL {
-            let count = admin.common.cluster.as_ref().map_or(0, |cluster| cluster.counts.refused(why));
-            samples.labelled("reason", why.as_str(), count);
-        }
-    }),
+    counter(
+        "larder_cluster_messages_refused_total",
+        "Messages of the cluster that were refused, by reason.",
+        |admin, samples| {
+            for why in Refusal::ALL {
+                let count = admin.common.cluster.as_ref().map_or(0, |cluster| cluster.counts.refused(why));
+                samples.labelled("reason", why.as_str(), count);
+            }
+        },
+    ),
 ];

@@ -1,4 +1,4 @@
-//! Three nodes as processes, a server of NATS, and all that may befall them. What was purged is served by nobody.
+//! Three nodes as processes, a server of NATS, and all that may befall them: nobody serves a response that was purged.
 
 mod stage;
 
@@ -14,8 +14,7 @@ fn a_purge_on_one_node_is_made_on_all() {
     let url = origin.url("/dir/x?q=1");
     let prefix = origin.url("/dir/");
     let host = origin.address.ip().to_string();
-    let ways: [&[&str]; 5] =
-        [&[&url], &["--prefix", &prefix], &["--tag", "all-of-it"], &["--host", &host], &["--all"]];
+    let ways: [&[&str]; 5] = [&[&url], &["--prefix", &prefix], &["--tag", "all-of-it"], &["--host", &host], &["--all"]];
     for (turn, words) in ways.iter().flat_map(|words| [(*words, ""), (*words, "--soft")]).enumerate() {
         let before = nodes[0].get(&url);
         nodes.iter().for_each(|node| assert_eq!(node.get(&url), before, "{words:?}"));
@@ -143,6 +142,28 @@ fn a_stream_that_is_deleted_by_hand_purges_everything() {
 }
 
 #[test]
+fn a_full_stream_refuses_until_everything_is_purged() {
+    let Some(nats) = Nats::start() else { return };
+    let nodes = ["a", "b"].map(|name| Node::start(&nats, name, "purges_max = 1000"));
+    let origin = Origin::start();
+    all_met(&nodes.each_ref());
+    let said = nodes[0].purge_tags(1_000);
+    assert!(said.contains("\"state\":\"applied\""), "{said}");
+    let (status, said) = nodes[1].purge(&["--tag", "one-more"]);
+    assert!(status == 1 && said.contains("refused"), "{said}");
+    let (_, said) = nodes[1].purge(&["--tag", "tag-7"]);
+    assert!(said.contains("applied on 2 of 2 nodes"), "the stream has its scope already: {said}");
+    let url = origin.url("/x");
+    nodes.iter().for_each(|node| assert_eq!(node.get(&url), "edition 1"));
+    let after = origin.change();
+    let (status, said) = nodes[1].purge(&["--all"]);
+    assert!(status == 0 && said.contains("applied on 2 of 2 nodes"), "{said}");
+    nodes.iter().for_each(|node| assert_eq!(node.get(&url), after));
+    let (_, said) = nodes[1].purge(&["--tag", "one-more"]);
+    assert!(said.contains("applied on 2 of 2 nodes"), "{said}");
+}
+
+#[test]
 fn messages_of_nobody_are_refused_and_counted() {
     let Some(nats) = Nats::start() else { return };
     let nodes = ["a", "b"].map(|name| Node::start(&nats, name, ""));
@@ -166,7 +187,11 @@ fn messages_of_nobody_are_refused_and_counted() {
     wait_for("refusals", || {
         let refused = nodes[0].status()["refused"].clone();
         let count = |why: &str| refused[why].as_u64().unwrap_or(0);
-        count("unread") >= 3 && count("subject") >= 1 && count("clock") >= 1 && count("name-taken") >= 1 && count("too-long") >= 1
+        count("unread") >= 3
+            && count("subject") >= 1
+            && count("clock") >= 1
+            && count("name-taken") >= 1
+            && count("too-long") >= 1
     });
     all_met(&nodes.each_ref());
     let url = origin.url("/x");

@@ -263,7 +263,8 @@ impl Node {
     /// The body of an answer.
     pub fn get(&self, url: &str) -> String {
         let host = url.trim_start_matches("http://").split('/').next().unwrap();
-        let answer = self.exchange(self.proxy, &format!("GET {url} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"));
+        let answer =
+            self.exchange(self.proxy, &format!("GET {url} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"));
         answer.split_once("\r\n\r\n").map_or(answer.clone(), |(_, body)| body.to_owned())
     }
 
@@ -273,6 +274,15 @@ impl Node {
         let output = command.current_dir(self.folder.path()).arg("purge").args(words).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         (output.status.code().unwrap_or(-1), said)
+    }
+
+    /// Purges so many tags by the API; gives the last answer.
+    pub fn purge_tags(&self, many: usize) -> String {
+        let purge = |number| {
+            let fields = "Host: 127.0.0.1\r\nX-Larder: 1\r\nContent-Length: 0\r\nConnection: close";
+            self.exchange(self.admin, &format!("POST /purge?tag=tag-{number} HTTP/1.1\r\n{fields}\r\n\r\n"))
+        };
+        (0..many).map(purge).last().unwrap_or_default()
     }
 
     /// Purges by the method `PURGE`; gives the status line.
