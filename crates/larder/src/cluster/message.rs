@@ -102,7 +102,7 @@ pub struct Heartbeat {
     pub applied: u64,
     /// The digest of all purges that it knows.
     pub digest: u64,
-    /// What it does while it is apart (`cluster.apart`).
+    /// Its use of stored responses while it is apart (`cluster.apart`).
     pub apart: String,
     /// How often its settings were read.
     pub settings: u64,

@@ -72,7 +72,7 @@ pub struct MemberShown {
     pub behind: u64,
     /// Whether it knows the same purges, where that can be told.
     pub agrees: Option<bool>,
-    /// What it does while it is apart.
+    /// Its use of stored responses while it is apart.
     pub apart: String,
     /// How often its settings were read.
     pub settings: u64,

@@ -1,13 +1,15 @@
 //! Checks `[cluster]` as a whole.
 
 use super::Parser;
+use crate::config::ClusterSettings;
 
 impl Parser {
     pub(super) fn check_cluster(&mut self) {
         let cluster = self.loaded.config.cluster.clone();
         if !cluster.is_on() {
             let said = self.spans.keys().find(|name| name.starts_with("cluster.") && *name != "cluster.nats").cloned();
-            if let Some(name) = said {
+            // A dump of all settings says their defaults, too.
+            if let Some(name) = said.filter(|_| cluster != ClusterSettings::default()) {
                 let hint = "write nats = [\"nats://127.0.0.1:4222\"] in [cluster], or leave the section out";
                 self.conflict(&name, "there is no cluster without `cluster.nats`", Some(hint));
             }
