@@ -7,6 +7,7 @@ mod bench;
 mod browser;
 mod causes;
 mod ci;
+mod cluster;
 mod conformance;
 mod crash;
 mod crowd;
@@ -84,6 +85,8 @@ enum Chore {
     /// Conformance with the RFCs, case by case: Larder's results, and with `--peers` those of packaged caches beside
     /// them.
     Conformance(conformance::Args),
+    /// Three nodes of a cluster and a server of NATS: the time until a purge is applied on all of them.
+    Cluster(cluster::Args),
     /// A thousand clients miss one object at once: requests to the origin, time to the first byte, memory.
     Crowd(crowd::Args),
     /// A group of three origins while they are killed, slow and lying: errors, the p99, and recovery.
@@ -126,6 +129,7 @@ fn main() -> ExitCode {
         Chore::CrashChild(args) => crash::child(&args),
         Chore::Causes(args) => causes::run(&args),
         Chore::Conformance(args) => conformance::run(&args),
+        Chore::Cluster(args) => cluster::run(&args),
         Chore::Crowd(args) => crowd::run(&args),
         Chore::Misbehave(args) => misbehave::run(&args),
         Chore::Model(args) => model::run(&args),

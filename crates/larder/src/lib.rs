@@ -17,6 +17,7 @@ mod caught;
 pub mod cli;
 pub mod client;
 pub mod clock;
+mod cluster;
 pub mod config;
 pub mod control;
 pub mod credential_secret;

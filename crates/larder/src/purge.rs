@@ -1,5 +1,6 @@
 //! Purges: by the API, by `larder purge`, and by the method `PURGE`.
 
+use crate::cluster::{PurgeDurability, Spread};
 use crate::config::{HostHeader, Presets, StoreRules};
 use crate::env::Common;
 use crate::fetch;
@@ -163,6 +164,9 @@ pub struct Report {
     pub count: Option<usize>,
     /// On disk, so that it holds after a power cut; false without a disk store, which forgets everything anyway.
     pub durable: bool,
+    /// How far it came in the cluster, where this server is a node of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<Spread>,
 }
 
 /// More stored responses than this are not counted one by one for a rule.
@@ -171,7 +175,8 @@ const COUNTED_MAX: u64 = 100_000;
 /// A count that takes more comparisons than this is given up: some 50 ms.
 const COUNT_STEPS_MAX: u64 = 4_000_000;
 
-/// Purges the selected responses; the purge is on disk when this returns.
+/// Purges the selected responses; the purge is on disk when this returns. In a cluster the other nodes have applied it then, or it is
+/// said how far it came.
 pub async fn purge(common: &Common, wanted: &PurgeRequest) -> Report {
     let purged = match (&wanted.selection, wanted.force) {
         (Selection::Url(url), Force::Hard) => purge_url(common, url).await,
@@ -182,19 +187,39 @@ pub async fn purge(common: &Common, wanted: &PurgeRequest) -> Report {
         }
         (selection, force) => purge_scopes(common, selection.scopes(), force).await,
     };
+    let cluster = match &common.cluster {
+        Some(cluster) => {
+            Some(cluster.spread(everywhere(common, &wanted.selection), wanted.force, durability(purged)).await)
+        }
+        None => None,
+    };
     Report {
         scope: wanted.selection.as_str().to_owned(),
         force: wanted.force.as_str().to_owned(),
         count: purged.count,
         durable: purged.durable,
+        cluster,
+    }
+}
+
+fn durability(purged: Purged) -> PurgeDurability {
+    if purged.durable { PurgeDurability::OnDisk } else { PurgeDurability::InMemory }
+}
+
+/// The rules by which other nodes purge it: each knows its own keys, so that they are given URLs.
+fn everywhere(common: &Common, selection: &Selection) -> Vec<Scope> {
+    match selection {
+        Selection::Url(url) => std::iter::once(url).chain(&first_of_tree(common, url)).map(scope_of).collect(),
+        other => other.scopes(),
     }
 }
 
 /// Answers a request with the method `PURGE`: by the tags that it names, otherwise by its URL.
 pub async fn of_request(common: &Common, request: &RequestHead, ask: &Ask) -> Page {
     let named = tags::of(&request.fields);
-    let (scope, Purged { count, durable }) = match named.is_empty() {
-        false => ("tag", purge_scopes(common, named.iter().copied().map(Scope::Tag).collect(), Force::Hard).await),
+    let by_tag = || named.iter().copied().map(Scope::Tag).collect();
+    let (scope, purged) = match named.is_empty() {
+        false => ("tag", purge_scopes(common, by_tag(), Force::Hard).await),
         true => {
             let mut keys = Vec::new();
             add_keys(common, ask.clone(), &mut keys);
@@ -205,10 +230,27 @@ pub async fn of_request(common: &Common, request: &RequestHead, ask: &Ask) -> Pa
             }
         }
     };
+    let spread = match &common.cluster {
+        Some(cluster) => {
+            let url = || everywhere(common, &Selection::Url(ask.url.clone()));
+            Some(cluster.spread(if named.is_empty() { url() } else { by_tag() }, Force::Hard, durability(purged)).await)
+        }
+        None => None,
+    };
+    let Purged { count, durable } = purged;
     let count = count.map_or("some".to_owned(), |count| count.to_string());
     let durable = if durable { " That is on disk." } else { "" };
+    let in_cluster =
+        spread.as_ref().map_or(String::new(), |spread| format!(" In the cluster it is {}.", spread.words()));
     let remedy = "The next request asks the origin.";
-    Page::new(200, "purge-done", format!("Purged by {}: {count} stored responses.{durable}", scope), remedy)
+    // A script that purges by this method looks at the status alone.
+    let status = match spread.as_ref().map(|spread| &*spread.state) {
+        Some("queued") => 202,
+        Some("refused") => 503,
+        _ => 200,
+    };
+    let text = format!("Purged by {scope}: {count} stored responses.{durable}{in_cluster}");
+    Page::new(status, "purge-done", text, remedy)
 }
 
 /// Puts rules for some scopes in force together, counts the responses that they match, and waits until the rules are on

@@ -3,6 +3,7 @@
 use crate::activation::PassedSockets;
 use crate::bind;
 use crate::cache_settings::{cache_settings, run_policy, site_policy};
+use crate::cluster::{self, Cluster};
 use crate::config::{Config, Listen, LogTo, ResolverKind};
 use crate::control::{self, Admin};
 use crate::disk;
@@ -27,6 +28,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use tokio::sync::mpsc::Receiver;
@@ -91,6 +93,8 @@ impl Server {
         let Plan { config, sources, reread, .. } = plan;
         let mut common = common(config, disk, log);
         common.site_certificates = of_sites;
+        let (cluster, cluster_orders) = Cluster::open(&common.config.cluster, &common.cache).unzip();
+        common.cluster = cluster;
         common.parent_healths = Arc::clone(&upstream.memory.parents);
         common.traces =
             Traces::open(&common.config, &common.via_name, Arc::clone(&client_tls)).map_err(StartError::Traces)?;
@@ -114,6 +118,7 @@ impl Server {
         shared.acme.have(&shared.common.config).map_err(StartError::Thread)?;
         shared.nursery.have(&shared.common.config.mounts).map_err(StartError::Scripts)?;
         let mut server = Server { shared, addresses, threads: Vec::new(), upkeep: None };
+        server.start_cluster(cluster_orders)?;
         server.start_workers(sockets, &listeners, &upstream)?;
         for (number, (socket, listener)) in quic_sockets.into_iter().zip(&listeners).enumerate() {
             if let Some(socket) = socket {
@@ -143,6 +148,15 @@ impl Server {
         let (shared, commands) = (Arc::clone(&self.shared), self.shared.commands());
         let work = move || neighbours::run(&shared, sockets, commands);
         let thread = std::thread::Builder::new().name("neighbours".into()).spawn(work);
+        self.threads.push(thread.map_err(StartError::Thread)?);
+        Ok(())
+    }
+
+    /// The thread of the cluster ends when the server begins to drain: after two seconds what is left is validated before its use.
+    fn start_cluster(&mut self, orders: Option<cluster::Orders>) -> Result<(), StartError> {
+        let (Some(cluster), Some(orders)) = (self.shared.common.cluster.clone(), orders) else { return Ok(()) };
+        let work = cluster_work(&self.shared, cluster, orders);
+        let thread = std::thread::Builder::new().name("cluster".into()).spawn(work);
         self.threads.push(thread.map_err(StartError::Thread)?);
         Ok(())
     }
@@ -231,6 +245,39 @@ fn start_worker(
         Ok(worker) => worker.run(listeners, commands),
         Err(error) => tracing::error!(%error, "a worker cannot start"),
     }
+}
+
+#[cfg(feature = "cluster")]
+fn cluster_work(shared: &Arc<Shared>, cluster: Arc<Cluster>, orders: cluster::Orders) -> impl FnOnce() + Send + use<> {
+    let (shared, mut commands) = (Arc::clone(shared), shared.commands());
+    let config = &shared.common.config;
+    let (of_apart, of_load) = (Arc::clone(&shared), Arc::clone(&shared));
+    let around = cluster::Surroundings {
+        settings: config.cluster.clone(),
+        name: cluster::node_name(&config.cluster),
+        address: cluster::node_address(config),
+        folder: shared.folder().path().to_owned(),
+        cache: Arc::clone(&shared.common.cache),
+        apart: Box::new(move || of_apart.common.live.value().cluster.apart),
+        load: Box::new(move || {
+            let common = &of_load.common;
+            (common.counters.requests.load(Ordering::Relaxed), common.live.edition())
+        }),
+    };
+    let stop = async move {
+        while let Some(command) = commands.recv().await {
+            if matches!(command, Command::Drain) {
+                break;
+            }
+        }
+    };
+    move || cluster::run(cluster, orders, around, stop)
+}
+
+/// A configuration with a cluster does not come here.
+#[cfg(not(feature = "cluster"))]
+fn cluster_work(_: &Arc<Shared>, _: Arc<Cluster>, _: cluster::Orders) -> impl FnOnce() + Send + use<> {
+    || ()
 }
 
 /// The context of a server's requests.

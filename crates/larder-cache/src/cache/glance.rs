@@ -25,6 +25,9 @@ impl Cache {
     /// nothing: the look that begins no fetch and waits for nobody. `answer` runs under the locks of the response, so that
     /// nothing of it must be shared first: it must be short, and must not call the cache.
     pub fn fresh<T>(&self, glance: &Glance<'_>, bytes_max: u64, answer: &mut impl FnMut(&Whole<'_>) -> T) -> Option<T> {
+        if self.gate.is_shut(glance.now) {
+            return None;
+        }
         // Most often nobody else is there, and the object need not be taken out of the index to be looked at.
         let looked = self.index.look(glance.key, |object| match object.try_read() {
             Some(state) => self.fresh_in(&state, glance, bytes_max, Patience::None, answer),

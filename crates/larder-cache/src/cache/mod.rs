@@ -28,6 +28,7 @@ use std::sync::{Arc, Weak};
 
 mod fates;
 mod fill;
+mod gate;
 mod glance;
 mod object;
 mod passes;
@@ -42,6 +43,7 @@ mod writer;
 pub use crate::entry::{Hit, Tier, Whole};
 pub use fates::Fate;
 pub use fill::Fill;
+pub use gate::Gate;
 pub use glance::Glance;
 pub use peek::{Peek, StoredVariant};
 pub use purge::{Purged, Purging};
@@ -174,6 +176,7 @@ pub struct Cache {
     /// The purge rules of a cache without a disk; with one, the rules of the disk count.
     rules: Rules,
     ruling: Mutex<()>,
+    gate: Gate,
 }
 
 /// Numbers about the whole cache.
@@ -205,6 +208,7 @@ impl Cache {
             evictions: AtomicU64::new(0),
             rules: Rules::new(RULES_MAX),
             ruling: Mutex::new(()),
+            gate: Gate::default(),
             on_the_way: Mutex::default(),
             unproven: Mutex::default(),
             disk,
@@ -216,6 +220,11 @@ impl Cache {
     /// The disk tier.
     pub fn disk(&self) -> Option<&Arc<Store>> {
         self.disk.as_ref()
+    }
+
+    /// Whether purges that were made elsewhere are known here.
+    pub fn gate(&self) -> &Gate {
+        &self.gate
     }
 
     /// The limits of a stream.
@@ -255,10 +264,13 @@ impl Cache {
         disk: Disk,
     ) -> Found {
         let hash = self.index.hash_of(key);
-        let lookup = Lookup { key, hash, request, asked, now, joins, disk };
+        let is_apart = self.gate.is_shut(now);
+        // A fetch that is under way may bring what was purged since it began: each request asks for itself.
+        let joins = if is_apart && joins == Joins::Yes { Joins::Apart } else { joins };
+        let lookup = Lookup { key, hash, request, asked, now, joins, disk, is_apart };
         self.fates.tick(now);
         if let Some(object) = self.index.find_hashed(hash, key) {
-            if let Some(hit) = self.find_fresh(&object.read(), &lookup) {
+            if !is_apart && let Some(hit) = self.find_fresh(&object.read(), &lookup) {
                 return hit;
             }
             let mut state = object.write();
@@ -360,6 +372,9 @@ impl Cache {
         now: Stamp,
         policy: &policy::Settings,
     ) -> Option<(PinnedEntry, StandIn)> {
+        if self.gate.is_shut(now) {
+            return None;
+        }
         let object = self.index.find(key)?;
         let mut state = object.write();
         if state.dead || state.variants().is_empty() {
@@ -430,7 +445,11 @@ impl Cache {
             return self.find_missing(key, state, lookup);
         };
         let Some(terms) = stored.terms.as_ref() else { return self.find_missing(key, state, lookup) };
-        let usable = policy::usable(terms, lookup.asked, lookup.now, &self.settings.policy);
+        let usable = match policy::usable(terms, lookup.asked, lookup.now, &self.settings.policy) {
+            usable @ Usable::Validate(_) => usable,
+            _ if lookup.is_apart => Usable::Validate(ValidateWhy::Apart),
+            usable => usable,
+        };
         if let Usable::Validate(why) = usable {
             return self.find_invalid(key, state, lookup, &entry, why);
         }
@@ -713,6 +732,8 @@ struct Lookup<'a> {
     now: Stamp,
     joins: Joins,
     disk: Disk,
+    /// The gate is shut.
+    is_apart: bool,
 }
 
 fn vary_of(entry: &Entry) -> Option<Vary> {

@@ -141,6 +141,8 @@ pub enum ValidateWhy {
     RequestMinFresh,
     /// By our clock it arrives later than now: the clock was set back since, and how old it is nobody knows.
     Clock,
+    /// Purges that were made on other machines may not be known here.
+    Apart,
 }
 
 impl ValidateWhy {
@@ -154,6 +156,7 @@ impl ValidateWhy {
             ValidateWhy::RequestMaxAge => "request-max-age",
             ValidateWhy::RequestMinFresh => "request-min-fresh",
             ValidateWhy::Clock => "clock",
+            ValidateWhy::Apart => "apart",
         }
     }
 }

@@ -4,6 +4,7 @@
 //! status of its command, 127 when that was not found and 126 when it could not be run.
 
 mod check;
+mod cluster;
 mod columns;
 mod demo;
 mod explaining;
@@ -90,6 +91,7 @@ pub fn main() -> ExitCode {
         Some(Command::List(flags)) => list::list(&flags),
         Some(Command::Scripts(flags)) => scripts::scripts(&flags),
         Some(Command::Origin(command)) => origin::origin(&command),
+        Some(Command::Cluster(command)) => cluster::cluster(&command),
         Some(Command::Import(flags)) => import::run(&flags),
         Some(Command::New(command)) => new::new(&command),
         Some(Command::Test(flags)) => testing::test(&flags),
@@ -194,6 +196,9 @@ enum Command {
     /// Look at the groups of origins that the running Larder has, and take members out of them
     #[command(subcommand)]
     Origin(origin::OriginCommand),
+    /// Look at the nodes of the cluster that the running Larder is one of
+    #[command(subcommand)]
+    Cluster(cluster::ClusterCommand),
     /// Translate a configuration of Squid, nginx or Varnish into a larder.toml, with a word for each line
     Import(import::ImportFlags),
     /// Write files to begin with: hooks in Python and their tests

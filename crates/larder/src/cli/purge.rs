@@ -2,6 +2,7 @@
 
 use super::running::Running;
 use super::{Flags, TROUBLE, WRONG};
+use crate::cluster;
 use crate::diagnostics;
 use crate::disk;
 use crate::purge::{PurgeRequest, Report, Selection};
@@ -68,7 +69,11 @@ pub(super) fn purge(flags: &PurgeFlags) -> u8 {
         Err(status) => return status,
     };
     match running.client().change::<Report>(&format!("/purge?{}", wanted.query())) {
-        Ok(Ok(report)) => super::print(summary(&report, meets_hooks(flags, &wanted))),
+        Ok(Ok(report)) => {
+            let printed = super::print(summary(&report, meets_hooks(flags, &wanted)));
+            let is_refused = report.cluster.is_some_and(|spread| spread.state == "refused");
+            if is_refused { TROUBLE } else { printed }
+        }
         Ok(Err(trouble)) => {
             diagnostics::say(format_args!("error: {trouble}"));
             WRONG
@@ -125,11 +130,27 @@ fn without_server(flags: &PurgeFlags, wanted: &PurgeRequest) -> Option<u8> {
     let purged = store.invalidate(wanted.selection.scopes(), wanted.force).wait();
     let count = before.map(|before: usize| before.saturating_sub(count()));
     store.close();
+    let cluster = match config.cluster.is_on() {
+        false => None,
+        true => {
+            let folder = config.store_folder()?;
+            let queued =
+                cluster::queue_without_server(&folder, &config.cluster, wanted.selection.scopes(), wanted.force);
+            match queued {
+                Ok(spread) => Some(spread),
+                Err(error) => {
+                    diagnostics::say(format_args!("error: the purge is not queued for the other nodes: {error}"));
+                    return Some(TROUBLE);
+                }
+            }
+        }
+    };
     let report = Report {
         scope: wanted.selection.as_str().to_owned(),
         force: wanted.force.as_str().to_owned(),
         count,
         durable: true,
+        cluster,
     };
     Some(match purged {
         Ok(_) => super::print(summary(&report, meets_hooks(flags, wanted))),
@@ -160,7 +181,8 @@ fn summary(report: &Report, hooks: MeetsHooks) -> String {
         Some(0) if report.scope == "prefix" => "; it begins with the scheme: the page lists what begins so",
         _ => "",
     };
-    format!("purged by {}: {count}{durable}{hint}\n", report.scope)
+    let cluster = report.cluster.as_ref().map_or(String::new(), |spread| format!("; {}", spread.words()));
+    format!("purged by {}: {count}{durable}{cluster}{hint}\n", report.scope)
 }
 
 #[cfg(test)]
@@ -171,7 +193,7 @@ mod tests {
     fn a_purge_of_nothing_says_what_may_be_wrong() {
         let by = |hooks, scope: &str, force: Force, count| {
             let force = force.as_str().to_owned();
-            summary(&Report { scope: scope.to_owned(), force, count, durable: true }, hooks)
+            summary(&Report { scope: scope.to_owned(), force, count, durable: true, cluster: None }, hooks)
         };
         let said = |scope: &str, force, count| by(MeetsHooks::No, scope, force, count);
         assert_eq!(said("url", Force::Hard, Some(1)), "purged by url: 1 stored response is forgotten, on disk\n");

@@ -8,6 +8,7 @@ mod access;
 pub mod acme;
 pub mod application;
 pub mod bandwidth;
+mod cluster;
 pub mod container;
 pub mod descriptors;
 mod foreign;
@@ -47,6 +48,7 @@ pub mod url;
 
 pub use access::{Access, EXTERNAL_MAX};
 pub use acme::{Acme, AcmeChallenge, SiteCertificate};
+pub use cluster::{Apart, CLUSTER_NAME_BYTES_MAX, ClusterSettings, is_reachable, is_subject_word};
 pub use foreign::hint as foreign_hint;
 pub use forward::{ForwardHooks, ForwardParents};
 pub use helper::{ForwardHelpers, Helper, HelperFailure};
@@ -92,6 +94,8 @@ pub struct Config {
     pub neighbours: Neighbours,
     /// When a queue counts as overloaded.
     pub overload: Overload,
+    /// The cluster that this server is a node of.
+    pub cluster: ClusterSettings,
     /// The token that a client of the page must present; required unless `admin` is of this machine alone.
     pub admin_token: Option<Secret>,
     /// Patterns of further files.
@@ -276,6 +280,7 @@ impl Default for Config {
             acme: Acme::default(),
             neighbours: Neighbours::default(),
             overload: Overload::default(),
+            cluster: ClusterSettings::default(),
             admin_token: None,
             include: Vec::new(),
             store: None,

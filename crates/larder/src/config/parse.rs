@@ -36,6 +36,7 @@ use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 mod bandwidth;
+mod cluster;
 mod http3;
 mod list;
 mod mount;
@@ -588,6 +589,7 @@ impl Parser {
         self.check_people();
         self.check_acme();
         self.check_http3_sites();
+        self.check_cluster();
         let config = &mut self.loaded.config;
         if !self.loaded.sources.contains_key("memory_object_bytes_max") {
             config.memory_object_bytes_max = Config::memory_object_bytes_max_for(config.memory_bytes);

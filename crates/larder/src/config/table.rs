@@ -20,9 +20,10 @@ pub use super::python::PYTHON;
 use super::setting::{Field, Setting, word};
 pub use super::site_route::SITE_ROUTE;
 use super::{
-    AcmeChallenge, CacheMode, CertificateFiles, Config, DiskAdmission, HostPattern, Log, LogFormat, LogTo, OriginHttp2,
-    PRESETS, ResolverKind, set_cookie_word, units, url,
+    AcmeChallenge, Apart, CacheMode, CertificateFiles, Config, DiskAdmission, HostPattern, Log, LogFormat, LogTo,
+    OriginHttp2, PRESETS, ResolverKind, set_cookie_word, units, url,
 };
+use super::{is_reachable, is_subject_word};
 use larder_cache::policy::SetCookie;
 use larder_rules::network;
 pub use mirror::MIRROR;
@@ -362,6 +363,91 @@ pub static SETTINGS: &[Setting<Config>] = &[
     Whole::new("overload.pass_by_disk", Field::Flag(|c| &mut c.overload.pass_by_disk))
         .at_restart()
         .about("Whether answers pass by a disk that is slower than they come: clients get them at the pace of the origin, and some are in memory only. With `false` they wait for the disk, so that all are stored; a `larder run` with a server of its own does so."),
+    Whole::new("cluster.nats", Field::Texts {
+        form: "nats://HOST:PORT or tls://HOST:PORT",
+        read: |c| c.cluster.nats.clone(),
+        clear: |c| c.cluster.nats.clear(),
+        push: |c, text| c.cluster.push_server(text),
+    })
+    .at_restart()
+    .about("Servers of NATS (with JetStream) by which this server and others are one cluster: each purge is made on all of them ([cluster.md](cluster.md)). None: no cluster."),
+    Whole::new("cluster.name", Field::Text {
+        form: "letters, digits, - and _",
+        read: |c| c.cluster.name.clone(),
+        write: |c, text| {
+            c.cluster.name = text.to_owned();
+            is_subject_word(text)
+        },
+    })
+    .default_words("the name of the machine")
+    .at_restart()
+    .about("The name of this node, which no other node may have."),
+    Whole::new("cluster.zone", Field::Text {
+        form: "letters, digits, - and _",
+        read: |c| c.cluster.zone.clone(),
+        write: |c, text| {
+            c.cluster.zone = text.to_owned();
+            is_subject_word(text)
+        },
+    })
+    .default_words("none")
+    .at_restart()
+    .about("The zone that this node stands in. `larder cluster status` shows it."),
+    Whole::new("cluster.address", Field::Text {
+        form: "HOST:PORT",
+        read: |c| c.cluster.address.clone(),
+        write: |c, text| {
+            c.cluster.address = text.to_owned();
+            is_reachable(text)
+        },
+    })
+    .default_words("the first listener")
+    .at_restart()
+    .about("Where other nodes reach this one by HTTP. `larder cluster status` shows it."),
+    Whole::new("cluster.apart", Field::Text {
+        form: "validate, serve or refuse",
+        read: |c| c.cluster.apart.as_str().to_owned(),
+        write: |c, text| {
+            let found = Apart::ALL.into_iter().find(|each| each.as_str() == text);
+            c.cluster.apart = found.unwrap_or(c.cluster.apart);
+            found.is_some()
+        },
+    })
+    .about("The use of stored responses while this node may not have heard of purges that others made: ask the origin before each use (`validate`), use them as ever (`serve`: a purge may be passed over), or answer 503 (`refuse`)."),
+    Whole::new("cluster.subjects", Field::Text {
+        form: "letters, digits, - and _",
+        read: |c| c.cluster.subjects.clone(),
+        write: |c, text| {
+            c.cluster.subjects = text.to_owned();
+            is_subject_word(text)
+        },
+    })
+    .at_restart()
+    .about("The first word of all subjects, and of the name of the stream. Clusters that share servers of NATS have words of their own."),
+    Whole::new("cluster.purges_max", Field::Count(|c| &mut c.cluster.purges_max))
+        .between(1_000, 10_000_000)
+        .at_restart()
+        .about("Purges that the stream holds, each scope once; further ones are refused until `larder purge --all`. It counts for the node that makes the stream."),
+    Whole::new("cluster.credentials", Field::PathIfAny(|c| &mut c.cluster.credentials))
+        .default_words("none")
+        .at_restart()
+        .about("A file of credentials for NATS (`.creds`: a JWT and its seed)."),
+    Whole::new("cluster.nkey", Field::PathIfAny(|c| &mut c.cluster.nkey))
+        .default_words("none")
+        .at_restart()
+        .about("A file with the seed of an nkey for NATS."),
+    Whole::new("cluster.ca", Field::PathIfAny(|c| &mut c.cluster.ca))
+        .default_words("none")
+        .at_restart()
+        .about("A file of certificates (PEM) that servers of NATS may be certified by, beside those of the system."),
+    Whole::new("cluster.certificate", Field::PathIfAny(|c| &mut c.cluster.certificate))
+        .default_words("none")
+        .at_restart()
+        .about("The certificate (PEM) that this node presents to servers of NATS."),
+    Whole::new("cluster.key", Field::PathIfAny(|c| &mut c.cluster.key))
+        .default_words("none")
+        .at_restart()
+        .about("The key (PEM) of `cluster.certificate`."),
     Whole::new("log.to", Field::Text {
         form: "stdout, stderr, syslog, none or a file",
         read: |c| c.log.as_ref().map_or("none".to_owned(), |log| log_to(&log.to)),

@@ -1,6 +1,8 @@
 //! The metrics in Prometheus' text format, by its conventions: base units, `_total` for what only grows, labels from
 //! fixed sets. `docs/metrics.md` is made from the table here.
 
+mod cluster;
+
 use super::Admin;
 use super::api::{self, OfOrigin};
 use super::origins::{self, OfGroup, OfMember, Origins};
@@ -765,7 +767,7 @@ pub static FAMILIES: &[Family] = &[
 /// All metrics as they are now.
 pub(super) fn text(admin: &Admin) -> String {
     let mut samples = Samples { name: "", out: String::with_capacity(32 * 1024), origins: OnceCell::new() };
-    for family in FAMILIES {
+    for family in FAMILIES.iter().chain(cluster::FAMILIES) {
         let Family { name, kind, about, .. } = family;
         let _ = writeln!(samples.out, "# HELP {name} {about}\n# TYPE {name} {kind}");
         samples.name = name;
@@ -780,7 +782,7 @@ pub fn markdown() -> String {
                    Prometheus' text format.\n\nThe sets of labels are fixed: outcomes and causes are the words of the access log; at most \
                    100 origins are told apart, the others are `origin=\"other\"`.\n\n| metric | type | |\n|---|---|---|\n"
         .to_owned();
-    for Family { name, kind, about, .. } in FAMILIES {
+    for Family { name, kind, about, .. } in FAMILIES.iter().chain(cluster::FAMILIES) {
         let _ = writeln!(out, "| `{name}` | {kind} | {about} |");
     }
     out

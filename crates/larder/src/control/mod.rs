@@ -511,7 +511,9 @@ pub static ROUTES: &[Route] = &[
     Route::reads("/healthz", |_, _| Reply::text(200, "ok")),
     Route::reads("/readyz", |admin, _| match admin.is_ready() {
         true => Reply::text(200, "ready"),
-        false => Reply::text(503, "not ready: workers start, or the server goes down"),
+        false => {
+            Reply::text(503, "not ready: workers start, purges of the cluster are missing, or the server goes down")
+        }
     }),
     Route::reads("/metrics", |admin, _| Reply::of(200, METRICS, metrics::text(admin))),
     Route::reads("/now", |admin, _| Reply::json(200, &api::now(admin))),
@@ -534,6 +536,16 @@ pub static ROUTES: &[Route] = &[
         socket_only: false,
         answer: Answering::FromDisk(lists::refresh),
     },
+    Route::from_disk("/cluster", |admin, query| match (query, &admin.common.cluster) {
+        ("", Some(cluster)) => match cluster.status() {
+            Ok(status) => Reply::json(200, &status),
+            Err(error) => Reply::json(503, &api::Refused { error }),
+        },
+        ("", None) => {
+            Reply::json(404, &api::Refused { error: "this server is in no cluster: `[cluster]` names none".to_owned() })
+        }
+        _ => Reply::json(422, &api::Refused { error: "this path takes no parameters".to_owned() }),
+    }),
     Route::reads("/neighbours", |admin, _| neighbours::list(admin)),
     Route::from_disk("/origins", origins::list),
     Route {

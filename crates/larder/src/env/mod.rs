@@ -6,6 +6,7 @@ mod guard;
 pub use guard::RecordGuard;
 
 use crate::clock::{self, Carried};
+use crate::cluster::Cluster;
 use crate::config::{Config, TextsLogged};
 use crate::credential_secret::CredentialSecret;
 use crate::handed_out::HandedOut;
@@ -90,6 +91,8 @@ pub struct Common {
     pub log: AccessLog,
     /// Spans of sampled requests, where a collector is configured.
     pub traces: Option<Traces>,
+    /// The cluster that this server is a node of, if any.
+    pub cluster: Option<Arc<Cluster>>,
     /// The pages of Squid's cache manager, which the admin side renders; set once at the start.
     pub manager_pages: OnceLock<ManagerPages>,
     /// How often a task or thread of a worker met a broken invariant and began anew.
@@ -129,6 +132,7 @@ impl Common {
             names: Names::default(),
             log,
             traces: None,
+            cluster: None,
             manager_pages: OnceLock::new(),
             worker_restarts: AtomicU64::new(0),
             workers_behind: AtomicU64::new(0),

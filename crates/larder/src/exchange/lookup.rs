@@ -12,7 +12,10 @@ use super::stream::ClientStream;
 use super::upload::Upload;
 use super::why;
 use crate::clock;
+use crate::config::Apart;
+use crate::env::Env;
 use crate::fetch::{self, AttachedFetch, Fetch, FetchKind, Interim, Posted, Refill};
+use crate::page::Page;
 use crate::reach::{self, Asker};
 use crate::record::{Cause, Outcome, Record};
 use crate::request_body::RequestBody;
@@ -23,6 +26,7 @@ use larder_cache::entry::{Arrival, Contact, Failure, FailureKind, Gap, PinnedEnt
 use larder_cache::head::StoredHead;
 use larder_cache::policy::{self, Asked, StaleWhy};
 use larder_rules::rule::Priority;
+use larder_wire::date::Stamp;
 use larder_wire::{Method, RequestHead};
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -91,6 +95,9 @@ async fn find_answer<S: ClientStream>(
     record: &mut Record,
 ) -> AnswerSource {
     let is_offline = stream.peer().listener.is_offline();
+    if let Some(page) = apart(stream.env(), record.stamp()) {
+        return AnswerSource::Page(page);
+    }
     let (asked, outage) = away::asked(stream.env(), stream.peer(), ask.weigh(asked), &ask);
     why::note_rules(&ask, record);
     let cache = Arc::clone(&stream.env().common.cache);
@@ -154,6 +161,15 @@ async fn find_answer<S: ClientStream>(
     }
     let relay = Relay { request, ask, body, posted: posted.cloned(), cause: Cause::NotShared };
     Box::pin(relay.answer(stream, upload, record)).await
+}
+
+/// The refusal of what stored responses could answer, where settings want it while purges of other nodes may not be known here.
+fn apart(env: &Env, now: Stamp) -> Option<Page> {
+    if !env.common.cache.gate().is_shut(now) || env.config().cluster.apart != Apart::Refuse {
+        return None;
+    }
+    let text = "This node of the cluster may not have heard of purges that others made.";
+    Some(Page::new(503, "apart", text.to_owned(), "Ask another node, or come again in a moment."))
 }
 
 /// Answers a request that is no plain question: its body is read and looked up where it is a question all the same, and else no

@@ -83,6 +83,7 @@ fn of_validation(why: ValidateWhy, peek: &Peek) -> Cause {
     match why {
         ValidateWhy::RequestNoCache | ValidateWhy::RequestMaxAge | ValidateWhy::RequestMinFresh => Cause::Request,
         ValidateWhy::NoCache => Cause::NoCache,
+        ValidateWhy::Apart => Cause::Apart,
         ValidateWhy::Stale | ValidateWhy::MustRevalidate | ValidateWhy::Clock => {
             // A response that was validated after the purge is merely stale.
             let received = peek.selected().map(|stored| stored.head.received);

@@ -562,7 +562,12 @@ async fn store(
     steps.push(Decision::Variants { variants, more, taken_up: before.variants.is_empty() });
     let settings = &cache.settings().policy;
     let terms = peek.selected().and_then(|stored| stored.head.terms.as_ref());
-    let usable = terms.map(|terms| policy::usable(terms, &asked, now, settings));
+    let is_apart = cache.gate().is_shut(now);
+    let usable = terms.map(|terms| match policy::usable(terms, &asked, now, settings) {
+        usable if !is_apart || matches!(usable, Usable::Validate(_)) => usable,
+        _ => Usable::Validate(ValidateWhy::Apart),
+    });
+    let joins = if is_apart && joins == Joins::Yes { Joins::Apart } else { joins };
     if let (Some(terms), Some(usable)) = (terms, usable) {
         let numbers = FreshnessFacts::of(terms, now).into();
         steps.push(Decision::Freshness { numbers, usable: usable.as_str().to_owned() });
@@ -623,7 +628,10 @@ impl Weighing<'_> {
             steps.push(Decision::Followed { looks: 1 });
             return hit("collapsed");
         }
-        let cause = why::of(self.peek, self.asked, self.now, self.settings);
+        let cause = match self.usable {
+            Some(Usable::Validate(ValidateWhy::Apart)) => Cause::Apart,
+            _ => why::of(self.peek, self.asked, self.now, self.settings),
+        };
         let terms = stored.and_then(|stored| stored.head.terms.as_ref());
         let revalidates = match terms.is_some_and(|terms| terms.has_validator()) && self.joins != Joins::No {
             true => Revalidates::Yes,

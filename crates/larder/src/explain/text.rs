@@ -184,6 +184,7 @@ fn because(usable: &str) -> &str {
         "request-no-cache" => "the client asks for a validation (no-cache)",
         "request-max-age" => "the client takes nothing that old (max-age)",
         "clock" => "it arrived later than now by this clock, so its age is unknown: it must be validated first",
+        "apart" => "purges of other machines may not be known here: it must be validated first",
         "request-min-fresh" => "the client wants more freshness than is left (min-fresh)",
         other => other,
     }

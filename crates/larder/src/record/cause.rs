@@ -44,6 +44,7 @@ causes! {
     Stale "stale" "stale": "The stored response is too old to be used without asking.",
     NoCache "no-cache" "stale": "The stored response asks to be validated each time.",
     Request "request" "request": "The client wants a newer one than is stored (`no-cache`, `max-age`, `min-fresh`).",
+    Apart "apart" "stale": "Purges that were made on other machines of the cluster may not be known here ([cluster.md](cluster.md)).",
     Hook "hook" "bypass": "A hook says that the stored response is not to be used (`larder.miss()`).",
     Method "method" "method": "This method is not answered from a store.",
     Partial "partial" "partial": "Some of it is stored, and some of what was asked for is not.",

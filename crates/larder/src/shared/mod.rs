@@ -228,7 +228,8 @@ impl Shared {
 
     /// Whether requests are served: all workers are there, and the server does not stop.
     pub fn is_ready(&self) -> bool {
-        !self.is_draining() && self.upstream.lock().len() == self.common.config.workers
+        let has_purges = self.common.cluster.as_ref().is_none_or(|cluster| cluster.is_ready());
+        !self.is_draining() && has_purges && self.upstream.lock().len() == self.common.config.workers
     }
 
     /// Whether the server stops.

@@ -2,6 +2,7 @@
 //! the signals, which reach a whole process.
 
 mod acme;
+mod cluster;
 mod config_files;
 mod first_minutes;
 mod http2;

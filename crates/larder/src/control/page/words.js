@@ -165,6 +165,7 @@ export const CAUSES = {
   condition: "the request has a condition for the origin",
   "request-body": "the request has a body",
   upgrade: "the request offered to change the protocol",
+  apart: "purges of other machines may not be known here",
   "hook": "a hook said that the stored response is not to be used",
   "destination": "its host leads elsewhere than its client had connected to",
   "not-shared": "it waited for an answer that was for others alone",

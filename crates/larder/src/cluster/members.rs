@@ -1,0 +1,151 @@
+//! The table of the nodes that were heard of. Values and `now` in, decisions out.
+
+use super::message::{Heartbeat, Refusal};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// How often a node says that it lives.
+pub const BEAT_EVERY: Duration = Duration::from_millis(500);
+
+/// A node that was silent for so long is taken to be dead.
+pub const DEAD_AFTER: Duration = Duration::from_secs(2);
+
+/// How long a dead node is shown.
+const SHOWN_FOR: Duration = Duration::from_secs(600);
+
+/// Nodes that are known at a time, the dead ones included: a heartbeat of one more is refused.
+pub const MEMBERS_MAX: usize = 1_024;
+
+/// A node that was heard of.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Its last heartbeat.
+    pub beat: Heartbeat,
+    /// When it was heard of for the first time.
+    pub since: Instant,
+    /// When it was heard last.
+    pub heard: Instant,
+}
+
+impl Member {
+    /// Whether it lives, as far as is known.
+    pub fn is_alive(&self, now: Instant) -> bool {
+        !self.beat.leaves && now.saturating_duration_since(self.heard) < DEAD_AFTER
+    }
+}
+
+/// The other nodes, by name.
+#[derive(Debug, Default)]
+pub struct Members {
+    all: BTreeMap<String, Member>,
+}
+
+impl Members {
+    /// Takes the heartbeat of another node. Of two living processes with one name the first stays.
+    pub fn take(&mut self, beat: Heartbeat, now: Instant) -> Result<(), Refusal> {
+        if let Some(member) = self.all.get_mut(&beat.name) {
+            if member.beat.instance != beat.instance {
+                if member.is_alive(now) {
+                    return Err(Refusal::NameTaken);
+                }
+                member.since = now;
+            } else if !member.is_alive(now) {
+                member.since = now;
+            }
+            (member.beat, member.heard) = (beat, now);
+            return Ok(());
+        }
+        if self.all.len() >= MEMBERS_MAX && !self.forget_dead(now) {
+            return Err(Refusal::Full);
+        }
+        self.all.insert(beat.name.clone(), Member { beat, since: now, heard: now });
+        Ok(())
+    }
+
+    /// Forgets the node that is dead for the longest time.
+    fn forget_dead(&mut self, now: Instant) -> bool {
+        let dead = self.all.values().filter(|member| !member.is_alive(now)).min_by_key(|member| member.heard);
+        let Some(name) = dead.map(|member| member.beat.name.clone()) else { return false };
+        self.all.remove(&name).is_some()
+    }
+
+    /// Forgets nodes that are dead for long.
+    pub fn tick(&mut self, now: Instant) {
+        self.all.retain(|_, member| now.saturating_duration_since(member.heard) < SHOWN_FOR);
+    }
+
+    /// All that are shown.
+    pub fn iter(&self) -> impl Iterator<Item = &Member> {
+        self.all.values()
+    }
+
+    /// Those that live.
+    pub fn alive(&self, now: Instant) -> impl Iterator<Item = &Member> {
+        self.all.values().filter(move |member| member.is_alive(now))
+    }
+
+    /// The member of this name.
+    pub fn find(&self, name: &str) -> Option<&Member> {
+        self.all.get(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn beat(name: &str, instance: &str) -> Heartbeat {
+        Heartbeat {
+            v: 1,
+            name: name.to_owned(),
+            instance: instance.to_owned(),
+            address: String::new(),
+            zone: String::new(),
+            requests_per_second: 0,
+            stream: String::new(),
+            applied: 0,
+            digest: 0,
+            apart: "validate".to_owned(),
+            settings: 1,
+            version: "1".to_owned(),
+            sent_millis: 0,
+            leaves: false,
+        }
+    }
+
+    #[test]
+    fn a_name_is_taken_until_its_node_is_dead() {
+        let (mut members, now) = (Members::default(), Instant::now());
+        members.take(beat("a", "1"), now).unwrap();
+        let almost = now + DEAD_AFTER - Duration::from_millis(1);
+        assert_eq!(members.take(beat("a", "2"), almost), Err(Refusal::NameTaken));
+        assert_eq!(members.take(beat("a", "1"), almost), Ok(()), "the refused one has not ended the first");
+        let later = almost + DEAD_AFTER;
+        assert_eq!(members.alive(later).count(), 0);
+        assert_eq!(members.take(beat("a", "2"), later), Ok(()));
+        assert_eq!(members.find("a").map(|member| member.since), Some(later));
+    }
+
+    #[test]
+    fn a_node_that_leaves_is_dead_at_once() {
+        let (mut members, now) = (Members::default(), Instant::now());
+        members.take(beat("a", "1"), now).unwrap();
+        members.take(Heartbeat { leaves: true, ..beat("a", "1") }, now).unwrap();
+        assert_eq!(members.alive(now).count(), 0);
+        assert_eq!(members.take(beat("a", "2"), now), Ok(()), "its name is free");
+    }
+
+    #[test]
+    fn the_table_is_bounded_and_the_dead_make_room() {
+        let (mut members, now) = (Members::default(), Instant::now());
+        for number in 0..MEMBERS_MAX {
+            members.take(beat(&number.to_string(), "1"), now).unwrap();
+        }
+        assert_eq!(members.take(beat("more", "1"), now), Err(Refusal::Full));
+        let later = now + DEAD_AFTER;
+        assert_eq!(members.take(beat("more", "1"), later), Ok(()));
+        assert_eq!(members.iter().count(), MEMBERS_MAX);
+        members.tick(now + SHOWN_FOR);
+        assert_eq!(members.iter().count(), 1, "the last one was heard later");
+    }
+}

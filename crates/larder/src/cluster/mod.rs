@@ -1,0 +1,267 @@
+//! A node of a cluster: several machines that hear of one another's purges by NATS (docs/cluster.md).
+//!
+//! A thread of its own ([`run`]) speaks to NATS: it tells the others that it lives ([`members`]), publishes purges that were made here and
+//! applies those of others ([`replica`]), and keeps the gate of the cache (`larder_cache::cache::Gate`). No request passes through it; a hit
+//! meets nothing of it but the gate. The store's own purge log stays the truth on each node: a purge from the stream is one more rule in it.
+//!
+//! [`message`], [`members`], [`replica`] and [`waiting`] are values and `now` in, decisions out.
+
+mod files;
+mod members;
+mod message;
+#[cfg(feature = "cluster")]
+mod nats;
+#[cfg(feature = "cluster")]
+mod node;
+mod replica;
+mod status;
+mod waiting;
+
+pub use message::Refusal;
+#[cfg(feature = "cluster")]
+pub use node::{Surroundings, run};
+#[cfg(test)]
+pub use status::StreamShown;
+pub use status::{MemberShown, Status};
+
+use crate::config::{Apart, ClusterSettings, Config};
+use files::Outbox;
+use larder_cache::cache::Cache;
+use larder_cache::store::rules::{Force, Scope};
+use message::PurgeMessage;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+use tokio::sync::{mpsc as orders, oneshot};
+
+/// Purges and questions that wait for the thread of the cluster; callers wait when there are more.
+const ORDERS_MAX: usize = 1_024;
+
+/// How long a question about the cluster waits for its thread.
+const STATUS_WITHIN: Duration = Duration::from_secs(2);
+
+/// The cluster as the rest of the server sees it.
+pub struct Cluster {
+    orders: orders::Sender<Order>,
+    /// Numbers for the metrics.
+    pub counts: Counts,
+    is_ready: AtomicBool,
+}
+
+/// The other end of [`Cluster`], for its thread.
+pub struct Orders(orders::Receiver<Order>);
+
+/// An order to the thread.
+enum Order {
+    /// Have all nodes apply a purge that is in force here already.
+    Spread { scopes: Vec<Scope>, force: Force, durability: PurgeDurability, reply: oneshot::Sender<Spread> },
+    /// Say how things are.
+    Status(mpsc::Sender<Status>),
+}
+
+/// Whether a purge that is in force on its node is on its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PurgeDurability {
+    /// It is.
+    OnDisk,
+    /// It is not: it is applied once more when it comes back from the stream.
+    InMemory,
+}
+
+/// Counts since the start, and the last values of what changes.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Nodes that live, this one included.
+    pub members: AtomicU64,
+    /// Whether the gate is shut: 1, else 0.
+    pub gate_shut: AtomicU64,
+    /// How often it was shut.
+    pub gate_shuts: AtomicU64,
+    /// The number of the last purge that was applied.
+    pub applied: AtomicU64,
+    /// Purges of the stream that are not applied yet, as far as is known.
+    pub behind: AtomicU64,
+    /// Purges of the stream that were applied here.
+    pub purges_applied: AtomicU64,
+    /// Purges of this node that the stream took.
+    pub purges_published: AtomicU64,
+    /// Purges of this node that came into the outbox.
+    pub purges_queued: AtomicU64,
+    /// Purges of this node that were refused.
+    pub purges_refused: AtomicU64,
+    /// Purges in the outbox.
+    pub outbox: AtomicU64,
+    /// How often the stream was another one, or ran backwards.
+    pub streams_anew: AtomicU64,
+    /// How often the stream was read again because another node knew other purges.
+    pub readings_again: AtomicU64,
+    /// Messages that were refused, by the number of their [`Refusal`].
+    pub refused: [AtomicU64; Refusal::ALL.len()],
+}
+
+impl Counts {
+    /// How many messages were refused for this reason.
+    pub fn refused(&self, why: Refusal) -> u64 {
+        self.refused[why as usize].load(Ordering::Relaxed)
+    }
+}
+
+/// How far a purge came in the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spread {
+    /// `applied`, `queued` or `refused`.
+    pub state: String,
+    /// Its number in the stream, where it was applied.
+    pub number: Option<u64>,
+    /// The nodes that have applied it, this one included.
+    pub applied_on: usize,
+    /// The nodes that lived when it was made, this one included.
+    pub nodes: usize,
+    /// Nodes that are apart: they ask their origins before each use, unless their `cluster.apart` is `serve`.
+    pub missing: Vec<String>,
+    /// Purges in the outbox, where it was queued.
+    pub waiting: usize,
+    /// Why it was queued or refused.
+    pub trouble: Option<String>,
+}
+
+impl Spread {
+    fn queued(waiting: usize, trouble: &str) -> Spread {
+        Spread { state: "queued".to_owned(), waiting, trouble: Some(trouble.to_owned()), ..Spread::default() }
+    }
+
+    fn refused(trouble: &str) -> Spread {
+        Spread { state: "refused".to_owned(), trouble: Some(trouble.to_owned()), ..Spread::default() }
+    }
+
+    /// The same in a sentence without a full stop.
+    pub fn words(&self) -> String {
+        let trouble = self.trouble.as_deref().unwrap_or("for no known reason");
+        match &*self.state {
+            "applied" if self.missing.is_empty() => format!("applied on {} of {} nodes", self.applied_on, self.nodes),
+            "applied" => format!(
+                "applied on {} of {} nodes; apart: {} (each asks its origins before it uses what it has, unless its `cluster.apart` is `serve`)",
+                self.applied_on,
+                self.nodes,
+                self.missing.join(", ")
+            ),
+            "queued" => format!("queued for the other nodes ({} wait in the outbox): {trouble}", self.waiting),
+            _ => format!("refused by the cluster, so that it holds on this node alone: {trouble}"),
+        }
+    }
+}
+
+impl Cluster {
+    /// A node of the configured cluster, if any, whose thread is not started yet. The gate of its cache is shut until the thread has
+    /// heard of all purges.
+    pub fn open(settings: &ClusterSettings, cache: &Cache) -> Option<(Arc<Cluster>, Orders)> {
+        if !settings.is_on() {
+            return None;
+        }
+        if settings.apart != Apart::Serve {
+            cache.gate().shut();
+        }
+        let (send, receive) = orders::channel(ORDERS_MAX);
+        let is_ready = AtomicBool::new(settings.apart == Apart::Serve);
+        Some((Arc::new(Cluster { orders: send, counts: Counts::default(), is_ready }), Orders(receive)))
+    }
+
+    /// Whether the purges of others have been caught up with.
+    pub fn is_ready(&self) -> bool {
+        self.is_ready.load(Ordering::Relaxed)
+    }
+
+    /// Has all other nodes apply a purge that is in force here already, and waits until they have, or have shut their gates, or until
+    /// the purge lies in the outbox.
+    pub async fn spread(&self, scopes: Vec<Scope>, force: Force, durability: PurgeDurability) -> Spread {
+        const ENDS: &str = "the server goes down";
+        let (reply, answer) = oneshot::channel();
+        match self.orders.send(Order::Spread { scopes, force, durability, reply }).await {
+            Ok(()) => answer.await.unwrap_or_else(|_| Spread::refused(ENDS)),
+            Err(_) => Spread::refused(ENDS),
+        }
+    }
+
+    /// How things are. It waits for the thread; an error says that the thread has no time.
+    pub fn status(&self) -> Result<Status, String> {
+        const BUSY: &str = "the thread of the cluster does not answer: does the disk hang?";
+        let (reply, answer) = mpsc::channel();
+        self.orders.try_send(Order::Status(reply)).map_err(|_| BUSY.to_owned())?;
+        answer.recv_timeout(STATUS_WITHIN).map_err(|_| BUSY.to_owned())
+    }
+}
+
+/// The name of this node: the configured one, or that of the machine.
+pub fn node_name(settings: &ClusterSettings) -> String {
+    if !settings.name.is_empty() {
+        return settings.name.clone();
+    }
+    let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let plain = |letter: char| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' };
+    let name: String = machine.trim().chars().map(plain).take(crate::config::CLUSTER_NAME_BYTES_MAX).collect();
+    if name.is_empty() { "node".to_owned() } else { name }
+}
+
+/// Where other nodes reach this one.
+pub fn node_address(config: &Config) -> String {
+    let first = || config.listens.first().map_or(String::new(), |listen| listen.address.to_string());
+    if config.cluster.address.is_empty() { first() } else { config.cluster.address.clone() }
+}
+
+/// Puts a purge that was made while no server runs into the outbox of this folder, for the next start.
+pub fn queue_without_server(
+    folder: &Path,
+    settings: &ClusterSettings,
+    scopes: Vec<Scope>,
+    force: Force,
+) -> io::Result<Spread> {
+    let (node, mark) = (node_name(settings), mark());
+    let purges = messages(scopes, force, &node, &mark, &mut 0);
+    let mut outbox = Outbox::open(folder, &node)?;
+    outbox.append(&purges)?;
+    Ok(Spread::queued(outbox.len(), "no larder runs here"))
+}
+
+/// A name of this process that no other one has.
+fn mark() -> String {
+    use std::hash::{BuildHasher, RandomState};
+    format!("{:016x}", RandomState::new().hash_one(std::process::id()))
+}
+
+/// The messages of a purge. Each gets a name that no other one has.
+fn messages(scopes: Vec<Scope>, force: Force, node: &str, mark: &str, count: &mut u64) -> Vec<PurgeMessage> {
+    let message = |scope| {
+        *count += 1;
+        PurgeMessage { scope, force, from: node.to_owned(), id: format!("{mark}-{count}") }
+    };
+    scopes.into_iter().map(message).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spread_says_how_far_it_came() {
+        let applied = Spread { state: "applied".to_owned(), applied_on: 3, nodes: 3, ..Spread::default() };
+        assert_eq!(applied.words(), "applied on 3 of 3 nodes");
+        let apart = Spread { applied_on: 2, missing: vec!["c".to_owned()], ..applied };
+        assert!(apart.words().contains("2 of 3") && apart.words().contains("apart: c"));
+        assert!(Spread::queued(2, "NATS is away").words().contains("2 wait"));
+        assert!(Spread::refused("it is full").words().contains("on this node alone: it is full"));
+    }
+
+    #[test]
+    fn the_names_of_purges_differ() {
+        let (mut count, mark) = (0, mark());
+        let first = messages(vec![Scope::All, Scope::Tag(1)], Force::Hard, "a", &mark, &mut count);
+        let second = messages(vec![Scope::All], Force::Hard, "a", &mark, &mut count);
+        let ids: std::collections::HashSet<_> = first.iter().chain(&second).map(|it| it.id.clone()).collect();
+        assert_eq!(ids.len(), 3);
+        assert_ne!(mark, super::mark());
+    }
+}

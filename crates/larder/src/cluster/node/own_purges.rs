@@ -1,0 +1,120 @@
+//! Purges that were made on this node: published, awaited, or kept in the outbox until the stream takes them.
+
+use super::{Event, Node, add};
+use crate::clock;
+use crate::cluster::message::PurgeMessage;
+use crate::cluster::nats::{self, NotTaken};
+use crate::cluster::{Order, PurgeDurability, Spread, messages};
+use larder_cache::store::rules::{Force, Scope};
+use tokio::sync::oneshot;
+
+/// Purges of the outbox that are sent at a time.
+const REPLAY_PURGES: usize = 256;
+
+impl Node {
+    pub(super) fn obey(&mut self, order: Order) {
+        match order {
+            Order::Spread { scopes, force, durability, reply } => {
+                let (node, mark) = (&self.around.name, &self.instance);
+                let purges = messages(scopes, force, node, mark, &mut self.messages);
+                if durability == PurgeDurability::OnDisk {
+                    self.own.extend(purges.iter().map(|purge| purge.id.clone()));
+                }
+                self.spread(purges, reply);
+            }
+            // The asker may have gone.
+            Order::Status(reply) => _ = reply.send(self.status()),
+        }
+    }
+
+    fn spread(&mut self, purges: Vec<PurgeMessage>, reply: oneshot::Sender<Spread>) {
+        if !self.is_connected() || self.facts.is_none() {
+            let why = self.trouble.clone().unwrap_or_else(|| "NATS is not connected".to_owned());
+            return self.queue(purges, reply, &why);
+        }
+        self.publishing += purges.len();
+        let (context, subjects) = (self.context.clone(), self.around.settings.subjects.clone());
+        self.spawn(async move {
+            let result = nats::publish(&context, &subjects, &purges).await;
+            Event::Published { purges, reply, result }
+        });
+    }
+
+    pub(super) fn has_published(
+        &mut self,
+        purges: Vec<PurgeMessage>,
+        reply: oneshot::Sender<Spread>,
+        result: Result<u64, NotTaken>,
+    ) {
+        match result {
+            Ok(number) => {
+                add(&self.cluster.counts.purges_published, purges.len() as u64);
+                self.waiting.begin(number, &self.members, clock::instant(), reply);
+            }
+            Err(NotTaken::Away(why)) => self.queue(purges, reply, &why),
+            Err(NotTaken::Refused(why)) => self.give_up(&purges, reply, &why),
+        }
+    }
+
+    /// The purge is in force here, so that it comes to the others when the stream takes it.
+    fn queue(&mut self, purges: Vec<PurgeMessage>, reply: oneshot::Sender<Spread>, why: &str) {
+        let queued = match &mut self.outbox {
+            Some(outbox) => outbox.append(&purges).map(|()| outbox.len()).map_err(|error| error.to_string()),
+            None => Err("there is no outbox".to_owned()),
+        };
+        match queued {
+            Ok(waiting) => {
+                add(&self.cluster.counts.purges_queued, purges.len() as u64);
+                // The caller may have gone.
+                let _ = reply.send(Spread::queued(waiting, why));
+            }
+            Err(error) => self.give_up(&purges, reply, &format!("{why}; {error}")),
+        }
+    }
+
+    /// Has the stream say that everything is purged, for nodes that are down now: their place in it tells them nothing of purges that it
+    /// has lost.
+    pub(super) fn publish_everything(&mut self) {
+        let (node, mark) = (&self.around.name, &self.instance);
+        let purges = messages(vec![Scope::All], Force::Hard, node, mark, &mut self.messages);
+        self.own.extend(purges.iter().map(|purge| purge.id.clone()));
+        if let Some(Err(error)) = self.outbox.as_mut().map(|outbox| outbox.append(&purges)) {
+            tracing::warn!(%error, "nodes that are down are not told that the stream lost purges: purge everything when they are back");
+        }
+    }
+
+    fn give_up(&mut self, purges: &[PurgeMessage], reply: oneshot::Sender<Spread>, why: &str) {
+        add(&self.cluster.counts.purges_refused, purges.len() as u64);
+        purges.iter().for_each(|purge| _ = self.own.remove(&purge.id));
+        let _ = reply.send(Spread::refused(why));
+    }
+
+    /// Sends what waits in the outbox, some at a time.
+    pub(super) fn replay(&mut self) {
+        let Some(outbox) = self.outbox.as_ref().filter(|outbox| !outbox.is_empty() && !self.is_replaying) else {
+            return;
+        };
+        let purges = outbox.first(REPLAY_PURGES);
+        self.is_replaying = true;
+        let (context, subjects) = (self.context.clone(), self.around.settings.subjects.clone());
+        self.spawn(async move {
+            let result = nats::publish(&context, &subjects, &purges).await;
+            Event::Replayed { count: purges.len(), result }
+        });
+    }
+
+    pub(super) fn has_replayed(&mut self, count: usize, result: Result<u64, NotTaken>) {
+        self.is_replaying = false;
+        match result {
+            Ok(_) => {
+                add(&self.cluster.counts.purges_published, count as u64);
+                let removed = self.outbox.as_mut().map_or(Ok(()), |outbox| outbox.remove_first(count));
+                if let Err(error) = removed {
+                    tracing::warn!(%error, "the outbox cannot be written anew: its purges are sent again at the next start");
+                }
+                self.replay();
+            }
+            Err(NotTaken::Away(why) | NotTaken::Refused(why)) => self.is_troubled(format!("the outbox waits: {why}")),
+        }
+    }
+}
