@@ -117,9 +117,14 @@ impl Listener {
         let _ = self.bound.set(address);
     }
 
+    /// The address of its sockets.
+    pub fn bound(&self) -> Option<SocketAddr> {
+        self.bound.get().or(self.address.as_ref()).copied()
+    }
+
     /// The port of its sockets.
     pub fn port(&self) -> Option<u16> {
-        self.bound.get().or(self.address.as_ref()).map(SocketAddr::port)
+        self.bound().map(|address| address.port())
     }
 
     /// Accepts no more connections, on any worker.

@@ -27,6 +27,8 @@ pub struct Arrival {
     pub address: SocketAddr,
     /// The address that the client has connected to, where the kernel brought the connection here instead.
     pub destination: Option<SocketAddr>,
+    /// The address of the balancer that the client has connected to, where one passes the connection on.
+    pub at_balancer: Option<SocketAddr>,
     /// Whether a balancer has ended the client's TLS.
     pub is_by_tls: bool,
     /// The name for which that TLS asked.
@@ -130,9 +132,11 @@ impl Incoming {
                 let Incoming { socket, read, balancer, welcome } = self;
                 // Without addresses it is the balancer's own connection, as that of a health check.
                 let address = header.addresses.map_or(balancer, |addresses| addresses.source);
+                let at_balancer = header.addresses.map(|addresses| addresses.destination);
                 let sni = header.authority.map(Box::new);
                 let is_by_tls = header.is_by_tls;
-                welcome(space, listener, Arrival { socket, read, address, destination: None, is_by_tls, sni });
+                let arrival = Arrival { socket, read, address, destination: None, at_balancer, is_by_tls, sni };
+                welcome(space, listener, arrival);
             }
             Err(fault) => self.refuse(space, listener, &fault.to_string()),
         }

@@ -167,6 +167,7 @@ mod tests {
             origin: Arc::new(SiteOrigin::new(Url::parse("http://origin/").unwrap())),
             host_header: HostHeader::Client,
             http2: None,
+            proxy_protocol: None,
             python: String::new(),
             hooks: Vec::new(),
             hooked_by: None,

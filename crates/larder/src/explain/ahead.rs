@@ -19,7 +19,7 @@ use crate::mount::Mounts;
 use crate::page::Page;
 use crate::people::{self, ClientCertificate, User};
 use crate::reach::OwnAddresses;
-use crate::record::{Cause, ParentOrder, Rule, Variant};
+use crate::record::{Cause, ParentOrder, ProxyHeaderNote, Rule, Variant};
 use crate::rehearse::{self, Form};
 use crate::request_body::RequestBody;
 use crate::rules::{Ask, FoundFacts, Route, Scene, TunnelFor, Verdict, store_rules};
@@ -658,6 +658,7 @@ fn to_origin(ask: &Ask, cause: Cause, kind: &str, revalidates: Revalidates, step
         asks: Some(format!("{} of {}", ask.target(), ask.host())),
         reused: None,
         by_http2: false,
+        proxy_header: ask.proxy_protocol().map(|version| ProxyHeaderNote { version, names_client: true }.to_string()),
         attempts: 0,
         conditional: revalidates == Revalidates::Yes,
         status: None,

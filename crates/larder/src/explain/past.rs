@@ -238,6 +238,7 @@ fn upstream(cause: Cause, trouble: Option<&str>, fetch: &Notes) -> Decision {
         asks: None,
         reused: fetch.peer.get().map(|(_, reuse)| reuse == Reuse::Again),
         by_http2: fetch.protocol.get() == OriginProtocol::Http2,
+        proxy_header: fetch.proxy_header.get().map(|header| header.to_string()),
         attempts: fetch.attempts.get(),
         conditional: fetch.conditional.get(),
         status: fetch.status.get(),

@@ -2,6 +2,7 @@
 //! the signals, which reach a whole process.
 
 mod config_files;
+mod doors;
 mod first_minutes;
 mod http2;
 mod icap;

@@ -62,3 +62,5 @@ mod traces;
 mod upgrades;
 mod watched;
 mod ways;
+
+pub use schemes::write_pair;
