@@ -17,6 +17,8 @@ use tokio::sync::Notify;
 pub struct Listener {
     /// The address in the configuration.
     pub address: Option<SocketAddr>,
+    /// Whether its clients come by a Unix socket, and have no address.
+    pub is_unix: bool,
     /// The address of its sockets, with the port that was free; known once they are open.
     bound: OnceLock<SocketAddr>,
     /// Serves TLS with these certificates.
@@ -61,6 +63,7 @@ impl Listener {
         let (tls, certificates) = tls.unzip();
         Listener {
             address: Some(listen.address),
+            is_unix: listen.socket.is_some(),
             certificates,
             tls,
             clients,
@@ -117,8 +120,11 @@ impl Listener {
         let _ = self.bound.set(address);
     }
 
-    /// The address of its sockets.
+    /// The address of its sockets, where they have one.
     pub fn bound(&self) -> Option<SocketAddr> {
+        if self.is_unix {
+            return None;
+        }
         self.bound.get().or(self.address.as_ref()).copied()
     }
 

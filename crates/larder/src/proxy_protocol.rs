@@ -1,6 +1,7 @@
 //! Connections that a load balancer passes on: a header of the PROXY protocol comes before their first byte and says whose they are
 //! (`listen.proxy_protocol`, docs/proxy-protocol.md).
 
+use crate::client::ShownAddress;
 use crate::h1::Workspace;
 use crate::listener::Listener;
 use crate::permit::ConnectionPermit;
@@ -128,6 +129,10 @@ impl Incoming {
 
     fn end(self, space: &Rc<Workspace>, listener: &Arc<Listener>, said: Said) {
         match said {
+            Ok(ProxyHeader { addresses: Some(addresses), .. }) if addresses.source.ip().is_unspecified() => {
+                // It stands for clients at a Unix socket, which a balancer must not be able to name.
+                self.refuse(space, listener, "its header names a client that has no address");
+            }
             Ok(header) => {
                 let Incoming { socket, read, balancer, welcome } = self;
                 // Without addresses it is the balancer's own connection, as that of a health check.
@@ -144,7 +149,10 @@ impl Incoming {
 
     fn refuse(&self, space: &Workspace, listener: &Listener, why: &str) {
         space.env.tally.proxy_headers_refused.add(1);
-        tracing::info!("a connection of {}, which `listen.proxy_protocol` names, was closed: {why}", self.balancer);
+        tracing::info!(
+            "a connection of {}, which `listen.proxy_protocol` names, was closed: {why}",
+            ShownAddress(self.balancer.ip())
+        );
         space.env.finish_unanswered(listener, self.balancer, "proxy-protocol");
     }
 }

@@ -209,7 +209,11 @@ impl Reader {
     fn listen(&mut self, directive: &Noted) -> Option<Listener> {
         let text = directive.word(0);
         if text.starts_with("unix:") {
-            self.draft.fate(directive.note, Fate::Missing, "listeners have an address and a port");
+            self.draft.fate(
+                directive.note,
+                Fate::Missing,
+                "write it as address = \"unix:/PATH\" of a [[listen]] (docs/unix-sockets.md)",
+            );
             return None;
         }
         let address = match (text.parse::<u16>(), text.parse::<SocketAddr>(), text.parse::<IpAddr>()) {

@@ -52,7 +52,9 @@ pub use icap::{Icap, IcapStage, OnNewTag, PREVIEW_BYTES_MAX, PreviewSetting};
 pub use larder_rules::{HostPattern, Networks, PathPattern};
 pub use ldap::{Ldap, LdapFilter, LdapServer};
 pub use list::{List, ListSource};
-pub use listen::{CertificateDemand, CertificateUser, ClientCertificates, Forwarding, Listen, Transparent};
+pub use listen::{
+    CertificateDemand, CertificateUser, ClientCertificates, Forwarding, Listen, Transparent, listen_address,
+};
 pub use log_format::{LogField, LogFormat, Part, Template, TextsLogged};
 pub use login::{Login, LoginScheme, SiteForm};
 pub use mirrors::{Mirror, MirrorRule, MirrorSetting, Mirroring};

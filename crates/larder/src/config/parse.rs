@@ -10,6 +10,8 @@ mod rule;
 
 mod people;
 
+mod unix_socket;
+
 mod unknown;
 
 use super::application::Application;
@@ -277,9 +279,10 @@ impl Parser {
     }
 
     fn check_listen(&mut self, span: &Range<usize>, listen: &Listen, earlier: &[Listen], missing: bool) {
-        let twice = listen.address.port() != 0 && earlier.iter().any(|other| other.address == listen.address);
+        let twice = (listen.address.port() != 0 || listen.socket.is_some())
+            && earlier.iter().any(|other| other.address == listen.address);
         if twice && !missing {
-            self.problem(span.clone(), format!("{} is listened on twice", listen.address), None);
+            self.problem(span.clone(), format!("{} is listened on twice", listen.name()), None);
         }
         if listen.intercept && listen.origin.is_some() {
             let message = "a listener with an origin has no tunnels to intercept".to_owned();
@@ -297,6 +300,7 @@ impl Parser {
         self.check_client_certificates(span, listen);
         self.check_transparent(span, listen);
         self.check_socks_listener(span, listen);
+        self.check_unix_socket(span, listen);
         if listen.forward == Some(false) && listen.intercept {
             let message = "a listener that is no forward proxy has no tunnels to intercept".to_owned();
             self.problem(span.clone(), message, Some("leave out `intercept` or `forward`".to_owned()));
@@ -622,7 +626,7 @@ impl Parser {
                 let hooks = Application::hooks(&site.hooks);
                 let url = self.mount(hooks, &site.python, ("site", &place), &mut mounts);
                 site.hooked_by = url.map(|url| url.host);
-                add_routes(site, &mut mounts);
+                forward::add_routes(site, &mut mounts);
             }
             if let Some(http2) = site.http2 {
                 self.http2_of_site(site, http2);
@@ -782,17 +786,6 @@ pub(super) fn any_route() -> SiteRoute {
 /// Whether the host of an origin stands for a socket or an application.
 fn is_nameless(host: &Host) -> bool {
     host.is_local() && url::group_name(host).is_none()
-}
-
-/// Tells the processes of a site's hooks which routes there are.
-fn add_routes(site: &Site, mounts: &mut [Arc<Mount>]) {
-    let mount = mounts.iter_mut().find(|mount| Some(&mount.host) == site.hooked_by.as_ref());
-    let Some(mount) = mount.map(Arc::make_mut) else { return };
-    for route in &site.routes {
-        if !mount.routes.contains(&route.name) {
-            mount.routes.push(route.name.clone());
-        }
-    }
 }
 
 fn is_section(name: &str) -> bool {

@@ -91,7 +91,7 @@ pub fn socket_path(host: &Host) -> Option<&Path> {
 }
 
 /// A path that the system takes for a socket: absolute, and no longer than its 108 bytes with the last one 0.
-fn is_socket_path(path: &str) -> bool {
+pub(super) fn is_socket_path(path: &str) -> bool {
     path.starts_with('/') && path.len() < 108 && !path.ends_with('/') && !path.contains(['#', '\0', '\n', '\r', ' '])
 }
 

@@ -5,6 +5,7 @@ mod guard;
 
 pub use guard::RecordGuard;
 
+use crate::client::has_address;
 use crate::clock::{self, Carried};
 use crate::config::{Config, TextsLogged};
 use crate::credential_secret::CredentialSecret;
@@ -417,6 +418,9 @@ impl PeerFacts {
     /// The client and the address that it connected to, as an origin is told of them by the PROXY protocol; `None` where that is not known.
     /// A connection that was accepted before a reload asked for it has the address of its listener.
     pub fn proxied(&self) -> Option<Addresses> {
+        if !has_address(self.address.ip()) {
+            return None;
+        }
         let connected_to = self.connected_to.as_deref().map(|to| to.address);
         let destination = connected_to.or_else(|| self.listener.bound())?;
         Some(Addresses { source: self.address, destination })

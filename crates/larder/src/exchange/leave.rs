@@ -237,7 +237,7 @@ async fn ask_upgrade(
         fields: &fetch::forwarded(env, request, ask, peer.address, notes),
         body: None,
         reach: &ask.reach(env),
-        client: Some(Client::at(peer.address.ip())),
+        client: Client::if_known(peer.address.ip()),
         priority: ask.priority(),
         begins: notes.attempt().into(),
         silent_for: None,

@@ -75,7 +75,7 @@ impl Fetch {
             fields,
             body,
             reach,
-            client: Some(Client::at(this.client.ip())),
+            client: Client::if_known(this.client.ip()),
             priority: this.ask.priority(),
             begins: this.begin_attempt().into(),
             silent_for: this.silent_for,

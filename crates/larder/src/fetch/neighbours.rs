@@ -160,7 +160,7 @@ impl Fetch {
             fields: &fields,
             body: None,
             reach: &Reach::Configured,
-            client: Some(Client::at(self.client.ip())),
+            client: Client::if_known(self.client.ip()),
             priority: self.ask.priority(),
             begins: self.begin_attempt().into(),
             silent_for: None,

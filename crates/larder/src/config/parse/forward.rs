@@ -1,7 +1,7 @@
 //! The hooks of the forward proxy: which processes run them.
 
 use super::Parser;
-use crate::config::Mount;
+use crate::config::{Mount, Site};
 use std::sync::Arc;
 
 impl Parser {
@@ -18,6 +18,17 @@ impl Parser {
                 self.conflict("forward.python", "it is for hooks, and there are none", Some(hint));
             }
             None => {}
+        }
+    }
+}
+
+/// Tells the processes of a site's hooks which routes there are.
+pub(super) fn add_routes(site: &Site, mounts: &mut [Arc<Mount>]) {
+    let mount = mounts.iter_mut().find(|mount| Some(&mount.host) == site.hooked_by.as_ref());
+    let Some(mount) = mount.map(Arc::make_mut) else { return };
+    for route in &site.routes {
+        if !mount.routes.contains(&route.name) {
+            mount.routes.push(route.name.clone());
         }
     }
 }

@@ -1,6 +1,7 @@
-//! Doors of a server between other programs: nginx and HAProxy before and behind it, by the PROXY protocol.
+//! Doors of a server between other programs: nginx and HAProxy before and behind it, by the PROXY protocol and by Unix sockets.
 
 mod proxy_protocol;
+mod unix_sockets;
 
 use crate::seen::stand;
 use std::net::{SocketAddr, TcpListener, TcpStream};
