@@ -39,7 +39,7 @@ pub mod week;
 pub use facts::{Facts, Slot, Slots, Stop};
 pub use host_pattern::HostPattern;
 pub use name_pattern::NamePattern;
-pub use networks::{Networks, network};
+pub use networks::{Networks, UNIX_CLIENTS, network};
 pub use path_pattern::PathPattern;
 pub use rule::{Do, Place, Rule, Verdict, When};
 pub use table::{Matched, Table};

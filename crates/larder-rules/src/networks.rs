@@ -1,7 +1,7 @@
 //! Sets of networks. However long they are, a lookup costs a binary search.
 
 use ipnet::IpNet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 /// Networks in the order in which they were configured, and the ranges that they cover together.
 #[derive(Clone, Debug, Default)]
@@ -53,8 +53,15 @@ fn plain(net: IpNet) -> IpNet {
     mapped.and_then(|(address, length)| IpNet::new(address.into(), length).ok()).unwrap_or(net)
 }
 
-/// A network, or an address for a network of one.
+/// The word for the network of clients that come by a Unix socket.
+pub const UNIX_CLIENTS: &str = "unix";
+
+/// A network, an address for a network of one, or `unix`: clients of a Unix socket have no address, so the unspecified one stands for all of
+/// them (`::/128`).
 pub fn network(text: &str) -> Option<IpNet> {
+    if text == UNIX_CLIENTS {
+        return Some(IpAddr::from(Ipv6Addr::UNSPECIFIED).into());
+    }
     text.parse().ok().or_else(|| text.parse::<std::net::IpAddr>().ok().map(IpNet::from))
 }
 

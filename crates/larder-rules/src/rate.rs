@@ -109,6 +109,8 @@ impl RateTable {
 pub fn client_key(client: IpAddr) -> [u8; 8] {
     match client.to_canonical() {
         IpAddr::V4(address) => u64::from(u32::from(address)).to_be_bytes(),
+        // Its network has the clients without an address, too.
+        IpAddr::V6(address) if address.is_loopback() => u64::MAX.to_be_bytes(),
         IpAddr::V6(address) => ((u128::from(address) >> 64) as u64 | 1 << 63).to_be_bytes(),
     }
 }

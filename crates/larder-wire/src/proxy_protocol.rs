@@ -258,9 +258,45 @@ pub enum ProxyVersion {
     Two,
 }
 
+impl ProxyVersion {
+    /// The word for it in settings and explanations.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ProxyVersion::One => "v1",
+            ProxyVersion::Two => "v2",
+        }
+    }
+}
+
+/// The header with which a connection to an origin begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SentHeader {
+    /// The version in which it is written.
+    pub version: ProxyVersion,
+    /// The client, and the address that it connected to; `None` for a connection that is the sender's own (`LOCAL`, in version 1
+    /// `UNKNOWN`).
+    pub addresses: Option<Addresses>,
+}
+
+impl SentHeader {
+    /// Its bytes: 107 at most.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match (&self.addresses, self.version) {
+            (Some(addresses), version) => write(addresses, version, &mut out),
+            (None, ProxyVersion::One) => out.extend_from_slice(b"PROXY UNKNOWN\r\n"),
+            (None, ProxyVersion::Two) => {
+                out.extend_from_slice(SIGNATURE);
+                out.extend_from_slice(&[LOCAL, UNSPECIFIED, 0, 0]);
+            }
+        }
+        out
+    }
+}
+
 /// Writes the header of a connection that is passed on. Addresses of IPv4 in IPv6 (`::ffff:192.0.2.7`) are written as IPv4; where one of both
 /// is of IPv6, both are.
-pub fn write(addresses: &Addresses, version: ProxyVersion, out: &mut Vec<u8>) {
+fn write(addresses: &Addresses, version: ProxyVersion, out: &mut Vec<u8>) {
     let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
     let (source, destination) = (canonical(addresses.source), canonical(addresses.destination));
     let six = |address: SocketAddr| match address.ip() {

@@ -1,10 +1,14 @@
-//! Binding of listening sockets: one for each worker on the same address.
+//! Binding of listening sockets: one for each worker on the same address, or one of this machine (a Unix socket) that workers share.
 
 use crate::config::{Listen, Transparent};
 use crate::deferred;
-use socket2::{Domain, Protocol, Type};
+use socket2::{Domain, Protocol, SockAddr, Type};
+use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
 const BACKLOG: i32 = 4_096;
 
@@ -32,7 +36,87 @@ pub fn bind_for(address: SocketAddr, workers: usize) -> io::Result<Vec<TcpListen
 
 /// [`bind_for`] for a listener of the configuration, with the options that it needs.
 pub fn bind_listener(listen: &Listen, workers: usize) -> io::Result<Vec<TcpListener>> {
-    bind_each(listen.address, workers, listen.transparent)
+    match &listen.socket {
+        Some(path) => bind_unix(path, listen.mode, workers),
+        None => bind_each(listen.address, workers, listen.transparent),
+    }
+}
+
+/// A Unix socket, once for each worker: they share what waits in it. The type says TCP; of such a socket the descriptor alone is used
+/// (`socket::Acceptor`).
+fn bind_unix(path: &Path, mode: u32, workers: usize) -> io::Result<Vec<TcpListener>> {
+    remove_abandoned(path)?;
+    let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    // Until it listens nobody can connect, whatever the mode was before.
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    socket.listen(BACKLOG)?;
+    let socket = TcpListener::from(OwnedFd::from(socket));
+    let mut sockets = Vec::new();
+    for _ in 1..workers {
+        sockets.push(socket.try_clone()?);
+    }
+    sockets.push(socket);
+    Ok(sockets)
+}
+
+/// Gives the file of a socket that stays its mode again, which may be another one after a reload.
+pub fn keep_mode(listen: &Listen) -> io::Result<()> {
+    let Some(path) = &listen.socket else { return Ok(()) };
+    fs::set_permissions(path, fs::Permissions::from_mode(listen.mode))
+}
+
+/// Removes a socket on which nobody listens any more, as one of a program that was killed.
+fn remove_abandoned(path: &Path) -> io::Result<()> {
+    let found = match fs::symlink_metadata(path) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if !found.file_type().is_socket() {
+        let text = "there is a file that is no socket, which stays: move it, or choose another path";
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+    }
+    let asking = socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    asking.set_nonblocking(true)?;
+    match asking.connect(&SockAddr::unix(path)?) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
+        // A queue that is full is somebody's.
+        Ok(()) => Err(io::ErrorKind::AddrInUse.into()),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(io::ErrorKind::AddrInUse.into()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The file of a Unix socket, which is removed with this; a file that another program has put in its place stays.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    /// Device and number.
+    file: (u64, u64),
+}
+
+impl SocketFile {
+    /// That of a listener whose socket was just bound; `None` for one with an address.
+    pub fn of(listen: &Listen) -> Option<SocketFile> {
+        let path = listen.socket.clone()?;
+        let file = number(&path)?;
+        Some(SocketFile { path, file })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if number(&self.path) == Some(self.file) {
+            // One that stays is taken for abandoned by the next start.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn number(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
 fn bind_each(address: SocketAddr, workers: usize, transparent: Transparent) -> io::Result<Vec<TcpListener>> {

@@ -1,7 +1,7 @@
 //! Accepts connections of clients.
 
 use crate::caught;
-use crate::env::PeerFacts;
+use crate::env::{ConnectedTo, PeerFacts};
 use crate::h1::{self, Connection, Start, Workspace};
 use crate::h2;
 use crate::handshake::shake_hands;
@@ -66,17 +66,25 @@ pub fn begin(space: &Rc<Workspace>, listener: &Arc<Listener>, socket: Socket, ad
     if listener.transparent.is_on() {
         return transparent::begin(space, listener, (socket, address), welcome);
     }
-    let arrival = Arrival { socket, read: Vec::new(), address, destination: None, is_by_tls: false, sni: None };
+    let read = Vec::new();
+    let arrival = Arrival { socket, read, address, destination: None, at_balancer: None, is_by_tls: false, sni: None };
     welcome(space, listener, arrival);
 }
 
 /// Serves the connection of a client that is known, or refuses it.
 fn welcome(space: &Rc<Workspace>, listener: &Arc<Listener>, arrival: Arrival) {
     let env = &space.env;
-    let Arrival { socket, read, address, destination, is_by_tls, sni } = arrival;
+    let Arrival { socket, read, address, destination, at_balancer, is_by_tls, sni } = arrival;
+    // The kernel is asked where an origin is told of it, and nowhere else.
+    let own = || at_balancer.or_else(|| env.config().tells_origins_of_clients.then(|| socket.local_address().ok())?);
+    let connected_to = match destination {
+        Some(address) => Some(ConnectedTo { address, is_elsewhere: true }),
+        None => own().map(|address| ConnectedTo { address, is_elsewhere: false }),
+    };
     let (permit, full) = ConnectionPermit::take(&space.connections, env, address.ip());
     let scheme = if listener.tls.is_some() || is_by_tls { Scheme::Https } else { Scheme::Http };
-    let peer = PeerFacts { destination: destination.map(Box::new), sni, ..PeerFacts::at(listener, address, scheme) };
+    let connected_to = connected_to.map(Box::new);
+    let peer = PeerFacts { connected_to, sni, ..PeerFacts::at(listener, address, scheme) };
     if let Some(full) = full {
         env.tally.connections_refused.add(1);
         return refuse(space, permit, full, peer, socket);

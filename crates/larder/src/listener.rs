@@ -18,6 +18,8 @@ use tokio::sync::Notify;
 pub struct Listener {
     /// The address in the configuration.
     pub address: Option<SocketAddr>,
+    /// Whether its clients come by a Unix socket, and have no address.
+    pub is_unix: bool,
     /// The address of its sockets, with the port that was free; known once they are open.
     bound: OnceLock<SocketAddr>,
     /// Serves TLS with these certificates.
@@ -78,6 +80,7 @@ impl Listener {
         };
         Listener {
             address: Some(listen.address),
+            is_unix: listen.socket.is_some(),
             certificates,
             tls,
             quic,
@@ -145,9 +148,17 @@ impl Listener {
         self.in_force().alt_svc.get().map(String::as_str)
     }
 
+    /// The address of its sockets, where they have one.
+    pub fn bound(&self) -> Option<SocketAddr> {
+        if self.is_unix {
+            return None;
+        }
+        self.bound.get().or(self.address.as_ref()).copied()
+    }
+
     /// The port of its sockets.
     pub fn port(&self) -> Option<u16> {
-        self.bound.get().or(self.address.as_ref()).map(SocketAddr::port)
+        self.bound().map(|address| address.port())
     }
 
     /// Accepts no more connections, on any worker.

@@ -1,6 +1,6 @@
 //! Permits of client connections: counted for the server, for each client, and for each worker.
 
-use crate::client::Client;
+use crate::client::{Client, has_address};
 use crate::env::Env;
 use crate::page::Page;
 use crate::visitors::Visitors;
@@ -117,7 +117,8 @@ impl StreamPermit {
         let config = env.config();
         let limits = &config.limits;
         let all = &of.all;
-        let of_client = limits.connections_per_client_max.map(|max| (all.enter(address), max));
+        let per_client_max = limits.connections_per_client_max.filter(|_| has_address(address));
+        let of_client = per_client_max.map(|max| (all.enter(address), max));
         let open = all.streams.fetch_add(1, Ordering::Relaxed) + all.open.load(Ordering::Relaxed);
         let permit = StreamPermit { all: Arc::clone(all), counted: of_client.is_some().then_some(address) };
         match of_client {
@@ -145,9 +146,10 @@ pub struct ConnectionPermit {
 }
 
 impl ConnectionPermit {
-    /// Counts a connection, and says whether it is one too many.
+    /// Counts a connection, and says whether it is one too many. All clients without an address are no one client.
     pub fn take(of: &Rc<WorkerConnections>, env: &Env, address: IpAddr) -> (ConnectionPermit, Option<Full>) {
-        ConnectionPermit::counted(of, env, address, env.config().limits.connections_per_client_max)
+        let per_client_max = env.config().limits.connections_per_client_max.filter(|_| has_address(address));
+        ConnectionPermit::counted(of, env, address, per_client_max)
     }
 
     /// Like [`take`](Self::take), for a balancer, whose connections are those of many clients.

@@ -1,6 +1,7 @@
 //! Connections that a load balancer passes on: a header of the PROXY protocol comes before their first byte and says whose they are
 //! (`listen.proxy_protocol`, docs/proxy-protocol.md).
 
+use crate::client::ShownAddress;
 use crate::h1::Workspace;
 use crate::listener::Listener;
 use crate::permit::ConnectionPermit;
@@ -27,6 +28,8 @@ pub struct Arrival {
     pub address: SocketAddr,
     /// The address that the client has connected to, where the kernel brought the connection here instead.
     pub destination: Option<SocketAddr>,
+    /// The address of the balancer that the client has connected to, where one passes the connection on.
+    pub at_balancer: Option<SocketAddr>,
     /// Whether a balancer has ended the client's TLS.
     pub is_by_tls: bool,
     /// The name for which that TLS asked.
@@ -126,13 +129,19 @@ impl Incoming {
 
     fn end(self, space: &Rc<Workspace>, listener: &Arc<Listener>, said: Said) {
         match said {
+            Ok(ProxyHeader { addresses: Some(addresses), .. }) if addresses.source.ip().is_unspecified() => {
+                // It stands for clients at a Unix socket, which a balancer must not be able to name.
+                self.refuse(space, listener, "its header names a client that has no address");
+            }
             Ok(header) => {
                 let Incoming { socket, read, balancer, welcome } = self;
                 // Without addresses it is the balancer's own connection, as that of a health check.
                 let address = header.addresses.map_or(balancer, |addresses| addresses.source);
+                let at_balancer = header.addresses.map(|addresses| addresses.destination);
                 let sni = header.authority.map(Box::new);
                 let is_by_tls = header.is_by_tls;
-                welcome(space, listener, Arrival { socket, read, address, destination: None, is_by_tls, sni });
+                let arrival = Arrival { socket, read, address, destination: None, at_balancer, is_by_tls, sni };
+                welcome(space, listener, arrival);
             }
             Err(fault) => self.refuse(space, listener, &fault.to_string()),
         }
@@ -140,7 +149,10 @@ impl Incoming {
 
     fn refuse(&self, space: &Workspace, listener: &Listener, why: &str) {
         space.env.tally.proxy_headers_refused.add(1);
-        tracing::info!("a connection of {}, which `listen.proxy_protocol` names, was closed: {why}", self.balancer);
+        tracing::info!(
+            "a connection of {}, which `listen.proxy_protocol` names, was closed: {why}",
+            ShownAddress(self.balancer.ip())
+        );
         space.env.finish_unanswered(listener, self.balancer, "proxy-protocol");
     }
 }

@@ -4,7 +4,7 @@
 //! force. A connection that is open keeps the listener it came through; sites, access, limits and timeouts are looked up
 //! by each request. Settings that only a restart can change keep their values, and the answer names them.
 
-use crate::bind;
+use crate::bind::{self, SocketFile};
 use crate::config::setting::ChangesAt;
 use crate::config::{Config, ListSource, Listen, Loaded, Log, LogTo, ValueSource, manual};
 use crate::idle_priority;
@@ -123,7 +123,7 @@ impl Shared {
 
     /// Nothing in here fails.
     fn put_in_force(&self, prepared: Prepared, listeners: &mut Vec<OpenListener>) -> Reloaded {
-        let Prepared { config, sources, log, people, lists, new_listeners, reloaded } = prepared;
+        let Prepared { config, sources, log, people, lists, mut new_listeners, reloaded } = prepared;
         self.interception.pass.configure(config.intercept.pass.clone());
         let query = Query::hidden_if(config.log_hides_query);
         match log {
@@ -134,11 +134,12 @@ impl Shared {
         let mut old: Vec<Option<OpenListener>> = listeners.drain(..).map(Some).collect();
         // The listeners change before the settings: a memo of a judgement by an old listener and the new settings would count as
         // one by the new settings alone. New listeners open last.
-        for new in &new_listeners {
+        for new in &mut new_listeners {
             if let ListenerChange::Replaces(number) = new.change
                 && let Some(old) = old[number].take()
             {
                 old.listener.replace_by(Arc::clone(&new.open.listener));
+                new.open.file = old.file;
             }
         }
         let closing = old.iter().flatten();
@@ -185,7 +186,7 @@ impl Shared {
 /// The files of a configuration that are read at each reload, whether a setting has changed or not.
 fn read_again(wanted: &Config) -> Vec<String> {
     let certificates = wanted.listens.iter().filter(|listen| !listen.tls.is_empty());
-    let certificates = certificates.map(|listen| format!("the certificates of {}", listen.address));
+    let certificates = certificates.map(|listen| format!("the certificates of {}", listen.name()));
     let logins = wanted.logins.iter().filter(|login| login.file.is_some() || login.groups.is_some());
     let logins = logins.map(|login| format!("the files of login {}", login.name));
     let lists = wanted.lists.iter().filter(|list| matches!(list.source, ListSource::Path(_)));
@@ -261,10 +262,11 @@ fn new_listeners(
             Some(number) if listeners[number].listener.transparent != listen.transparent => {
                 let error =
                     io::Error::other("`transparent` has changed, which its sockets can't follow: restart Larder");
-                return Err(StartError::Listen(listen.address, error));
+                return Err(StartError::Listen(listen.name(), error));
             }
             Some(number) => {
                 taken[number] = true;
+                bind::keep_mode(listen).map_err(|error| StartError::Listen(listen.name(), error))?;
                 (listeners[number].bound, ListenerChange::Replaces(number))
             }
             None => {
@@ -277,8 +279,10 @@ fn new_listeners(
         let quic = (listen.http3 && !spoke).then(|| bind::bind_quic(bound)).transpose();
         let quic = quic.map_err(|error| StartError::ListenUdp(bound, error))?;
         new.is_bound_to(bound);
+        // That of sockets which stay is taken over from the listener before.
+        let file = if matches!(change, ListenerChange::Opens(_)) { SocketFile::of(listen) } else { None };
         new_listeners.push(NewListener {
-            open: OpenListener { configured: listen.address, bound, files, listener: new },
+            open: OpenListener { configured: listen.address, bound, files, listener: new, file },
             change,
             quic,
         });
@@ -289,9 +293,9 @@ fn new_listeners(
 fn bind(listen: &Listen, workers: usize) -> Result<Vec<TcpListener>, StartError> {
     if listen.activation.is_some() {
         let error = io::Error::other("a socket for `activation` is passed at the start alone: restart Larder");
-        return Err(StartError::Listen(listen.address, error));
+        return Err(StartError::Listen(listen.name(), error));
     }
-    bind::bind_listener(listen, workers).map_err(|error| StartError::Listen(listen.address, error))
+    bind::bind_listener(listen, workers).map_err(|error| StartError::Listen(listen.name(), error))
 }
 
 fn in_one_line(error: &dyn std::error::Error) -> String {

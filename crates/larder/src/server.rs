@@ -1,7 +1,7 @@
 //! A server: creates its parts and starts its threads. Two servers can live in one process.
 
 use crate::activation::PassedSockets;
-use crate::bind;
+use crate::bind::{self, SocketFile};
 use crate::cache_settings::{cache_settings, run_policy, site_policy};
 use crate::cluster::{self, Cluster};
 use crate::config::{Config, Listen, LogTo, ResolverKind};
@@ -76,7 +76,7 @@ impl Server {
         let (log, _writer) = open_log(config)?;
         let sockets = listening_sockets(config, std::mem::take(&mut plan.passed))?;
         let quic_sockets = quic_sockets(config, &sockets)?;
-        let addresses: Vec<SocketAddr> = sockets.iter().filter_map(|each| each.first()?.local_addr().ok()).collect();
+        let addresses: Vec<SocketAddr> = bound_addresses(config, &sockets);
         let admin_socket = config.admin.map(bind_admin).transpose()?;
         let admin = admin_socket.as_ref().and_then(|socket| socket.local_addr().ok());
         let neighbour_sockets = open_for_neighbours(config)?;
@@ -107,11 +107,12 @@ impl Server {
         list_keeper.have(&common.config.lists, lists).map_err(StartError::Lists)?;
         let parts = Parts { common, sources, reread, roots, client_tls, folder, admin, nursery, list_keeper, groups };
         let shared = Arc::new(Shared::new(parts));
-        let configured = shared.common.config.listens.iter().map(|listen| listen.address);
+        let configured = shared.common.config.listens.iter();
         let open = configured.zip(&addresses).zip(&listeners).zip(files);
-        let open = open.map(|(((configured, &bound), listener), files)| {
+        let open = open.map(|(((listen, &bound), listener), files)| {
             listener.is_bound_to(bound);
-            OpenListener { configured, bound, files, listener: Arc::clone(listener) }
+            let (configured, file) = (listen.address, SocketFile::of(listen));
+            OpenListener { configured, bound, files, listener: Arc::clone(listener), file }
         });
         shared.listeners.lock().extend(open);
         shared.note_own_addresses(shared.listeners.lock().iter());
@@ -307,7 +308,7 @@ fn listening_sockets(config: &Config, mut passed: PassedSockets) -> Result<Vec<V
             Some(name) => passed.for_listener(name, config.workers),
             None => bind::bind_listener(listen, config.workers),
         };
-        sockets.map_err(|error| StartError::Listen(listen.address, error))
+        sockets.map_err(|error| StartError::Listen(listen.name(), error))
     };
     let sockets = config.listens.iter().map(open).collect();
     for name in passed.names() {
@@ -328,8 +329,16 @@ fn quic_sockets(config: &Config, sockets: &[Vec<TcpListener>]) -> Result<Vec<Opt
     config.listens.iter().zip(sockets).map(open).collect()
 }
 
+/// The addresses of the sockets of each listener; the one that stands for it where its socket has none.
+fn bound_addresses(config: &Config, sockets: &[Vec<TcpListener>]) -> Vec<SocketAddr> {
+    let bound = |(listen, each): (&Listen, &Vec<TcpListener>)| {
+        each.first().and_then(|socket| socket.local_addr().ok()).unwrap_or(listen.address)
+    };
+    config.listens.iter().zip(sockets).map(bound).collect()
+}
+
 fn bind_admin(address: SocketAddr) -> Result<TcpListener, StartError> {
-    let mut sockets = bind::bind_for(address, 1).map_err(|error| StartError::Listen(address, error))?;
+    let mut sockets = bind::bind_for(address, 1).map_err(|error| StartError::Listen(address.to_string(), error))?;
     Ok(sockets.remove(0))
 }
 
@@ -382,8 +391,8 @@ pub fn upstream_settings(config: &Config, tls: Arc<rustls::ClientConfig>) -> ups
 
 fn open_for_neighbours(config: &Config) -> Result<neighbours::Sockets, StartError> {
     let open = |address: Option<SocketAddr>| {
-        let opened =
-            address.map(|address| neighbours::open(address).map_err(|error| StartError::Listen(address, error)));
+        let opened = address
+            .map(|address| neighbours::open(address).map_err(|error| StartError::Listen(address.to_string(), error)));
         opened.transpose()
     };
     Ok(neighbours::Sockets { icp: open(config.neighbours.icp)?, htcp: open(config.neighbours.htcp)? })

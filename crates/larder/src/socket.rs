@@ -1,10 +1,13 @@
-//! A client's TCP socket that joins the runtime's poll only when it has to wait. A connection with a single request
+//! A client's socket, of TCP or of this machine, that joins the runtime's poll only when it has to wait. A connection with a single request
 //! that is here when it is accepted is read, answered and closed without ever being registered.
 
+use crate::client::NO_ADDRESS;
 #[cfg(test)]
 use crate::in_memory::{MemoryStream, Readiness};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, acceptfrom_with, recv, send, sendmsg};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, acceptfrom_with, recv, send, sendmsg,
+};
 use socket2::SockRef;
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr, TcpListener};
@@ -49,7 +52,8 @@ impl Acceptor {
 
 fn accept_now(listener: impl AsFd) -> io::Result<(Socket, SocketAddr)> {
     let (socket, peer) = acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
-    let peer = peer.ok_or(io::ErrorKind::AddrNotAvailable)?.try_into()?;
+    let peer = peer.ok_or(io::ErrorKind::AddrNotAvailable)?;
+    let peer = if peer.address_family() == AddressFamily::UNIX { NO_ADDRESS } else { peer.try_into()? };
     Ok((Socket::accepted(socket.into()), peer))
 }
 
@@ -71,6 +75,8 @@ pub enum OtherSide {
 /// that other tasks get a turn, so a client that always has something to read or room to write must join it.
 const FREE_CALLS_MAX: u8 = 4;
 
+// The types say TCP. Nothing is asked of a socket that one of this machine could not answer, but for options of TCP, whose refusal is passed
+// over, and addresses, which such a socket has not.
 enum State {
     /// The socket never had to wait; it does not block. So many calls were made.
     Free(std::net::TcpStream, u8),

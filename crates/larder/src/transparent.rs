@@ -3,7 +3,7 @@
 //! is taken for a CONNECT to the name in it; what is done with HTTP decides `rules`.
 
 use crate::config::Transparent;
-use crate::env::PeerFacts;
+use crate::env::{ConnectedTo, PeerFacts};
 use crate::h1::serve::serve_tunnel;
 use crate::h1::{Connection, Workspace};
 use crate::listener::Listener;
@@ -100,7 +100,8 @@ impl Client {
         if first.first() != Some(&RECORD_HANDSHAKE) {
             let read = first.to_vec();
             let (address, destination) = (self.address, Some(to));
-            let arrival = Arrival { socket, read, address, destination, is_by_tls: false, sni: None };
+            let arrival =
+                Arrival { socket, read, address, destination, at_balancer: None, is_by_tls: false, sni: None };
             return welcome(&self.space, &self.listener, arrival);
         }
         let Some(permit) = self.permit() else { return };
@@ -142,8 +143,8 @@ impl Client {
                 return None;
             }
         };
-        let peer =
-            PeerFacts { destination: Some(Box::new(to)), ..PeerFacts::at(&self.listener, self.address, Scheme::Https) };
+        let connected_to = Some(Box::new(ConnectedTo { address: to, is_elsewhere: true }));
+        let peer = PeerFacts { connected_to, ..PeerFacts::at(&self.listener, self.address, Scheme::Https) };
         let mut connection = Connection::new(self.space, peer, Wire::Client(socket), first);
         connection.permit = Some(permit);
         Some((connection, connect))

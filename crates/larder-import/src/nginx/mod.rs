@@ -70,6 +70,10 @@ struct Listener {
     address: SocketAddr,
     is_tls: bool,
     is_default: bool,
+    /// Whether its connections begin with a header of the PROXY protocol.
+    has_proxy_header: bool,
+    /// The networks whose headers are believed.
+    balancers: Vec<String>,
     note: NoteId,
 }
 
@@ -185,8 +189,16 @@ impl Reader {
         let is_default = listeners.iter().any(|listener: &Listener| listener.is_default);
         if listeners.is_empty() {
             let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 80));
-            listeners.push(Listener { address, is_tls: false, is_default: false, note: directive.note });
+            listeners.push(Listener {
+                address,
+                is_tls: false,
+                is_default: false,
+                has_proxy_header: false,
+                balancers: Vec::new(),
+                note: directive.note,
+            });
         }
+        self.balancers(&levels, &mut listeners);
         if names.is_empty() || is_default {
             names.push("*".to_owned());
         }
@@ -197,7 +209,11 @@ impl Reader {
     fn listen(&mut self, directive: &Noted) -> Option<Listener> {
         let text = directive.word(0);
         if text.starts_with("unix:") {
-            self.draft.fate(directive.note, Fate::Missing, "listeners have an address and a port");
+            self.draft.fate(
+                directive.note,
+                Fate::Missing,
+                "write it as address = \"unix:/PATH\" of a [[listen]] (docs/unix-sockets.md)",
+            );
             return None;
         }
         let address = match (text.parse::<u16>(), text.parse::<SocketAddr>(), text.parse::<IpAddr>()) {
@@ -218,20 +234,41 @@ impl Reader {
         if has("quic") {
             self.draft.fate(directive.note, Fate::Different, "HTTP/1.1 and HTTP/2 are spoken with clients");
         }
-        if has("proxy_protocol") {
-            self.draft.guards(directive.note);
-            self.draft.fate(
-                directive.note,
-                Fate::Missing,
-                "name the balancers in proxy_protocol of this listener: until then their connections are refused as malformed (docs/proxy-protocol.md)",
-            );
-        }
         Some(Listener {
             address,
             is_tls: has("ssl") || has("quic"),
             is_default: has("default_server") || has("default"),
+            has_proxy_header: has("proxy_protocol"),
+            balancers: Vec::new(),
             note: directive.note,
         })
+    }
+
+    /// Names the balancers at listeners whose connections begin with a header: those whose word nginx takes for the client's address.
+    fn balancers(&mut self, levels: &[Vec<Noted>], listeners: &mut [Listener]) {
+        let innermost = |name: &str| {
+            let of_level =
+                |level: &Vec<Noted>| level.iter().filter(|one| one.name == name).cloned().collect::<Vec<_>>();
+            levels.iter().rev().map(of_level).find(|found| !found.is_empty()).unwrap_or_default()
+        };
+        let (field, named) = (innermost("real_ip_header"), innermost("set_real_ip_from"));
+        let networks: Vec<String> = named.iter().map(|one| one.word(0).to_owned()).collect();
+        let is_believed = field.iter().any(|one| one.word(0) == "proxy_protocol")
+            && !networks.is_empty()
+            && networks.iter().all(|text| larder_rules::network(text).is_some());
+        for listener in listeners.iter_mut().filter(|listener| listener.has_proxy_header) {
+            if is_believed {
+                listener.balancers.clone_from(&networks);
+                field.iter().chain(&named).for_each(|one| self.draft.translated(one.note));
+                continue;
+            }
+            self.draft.guards(listener.note);
+            self.draft.fate(
+                listener.note,
+                Fate::Missing,
+                "name the balancers in proxy_protocol of this listener: until then their connections are refused as malformed (docs/proxy-protocol.md)",
+            );
+        }
     }
 
     fn upstream(&mut self, directive: &Noted) {

@@ -137,6 +137,12 @@ impl Reader {
                 self.draft.push("listen", listen, &[listener.note]);
             }
         }
+        let address = Value::from(listener.address.to_string());
+        let written =
+            self.draft.items_mut("listen").iter_mut().find(|item| item.table.find("address") == Some(&address));
+        if let Some(item) = written.filter(|_| !listener.balancers.is_empty()) {
+            item.table.set("proxy_protocol", listener.balancers.clone());
+        }
     }
 
     /// A location; says whether something is served there.

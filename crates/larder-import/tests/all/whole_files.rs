@@ -321,6 +321,32 @@ http {
 }
 "#;
 
+/// nginx wants the header of everybody, and believes those that `set_real_ip_from` names.
+#[test]
+fn balancers_before_nginx_are_named() {
+    let server = |lines: &str| {
+        let text = format!(
+            "http {{ set_real_ip_from 10.9.0.1; server {{ listen 80 proxy_protocol; server_name a.test; {lines} location / {{ proxy_pass http://10.0.0.1; }} }} }}"
+        );
+        imported(Format::Nginx, &text, &mut NoFiles).toml
+    };
+    let by_header = "real_ip_header proxy_protocol;";
+    for (lines, wanted) in [
+        (by_header.to_owned(), Some("proxy_protocol = [\"10.9.0.1\"]")),
+        (
+            format!("{by_header} set_real_ip_from 10.0.0.0/28; set_real_ip_from fd00::/8;"),
+            Some("proxy_protocol = [\"10.0.0.0/28\", \"fd00::/8\"]"),
+        ),
+        (format!("{by_header} set_real_ip_from balancer.test;"), None),
+        ("real_ip_header X-Forwarded-For;".to_owned(), None),
+        (String::new(), None),
+    ] {
+        let toml = server(&lines);
+        assert_eq!(toml.contains("proxy_protocol = ["), wanted.is_some(), "{lines}\n{toml}");
+        assert!(toml.contains(wanted.unwrap_or("name the balancers in proxy_protocol")), "{lines}\n{toml}");
+    }
+}
+
 #[test]
 fn sites_of_nginx() {
     let imported = imported(Format::Nginx, NGINX, &mut NoFiles);

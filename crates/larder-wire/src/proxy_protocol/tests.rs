@@ -113,6 +113,17 @@ fn tlvs_say_host_tls_and_checksum() {
     assert_eq!(with(&tlv(CRC32C, &[0; 3])), Err(ProxyFault::Length));
 }
 
+#[test]
+fn a_header_of_the_sender_s_own_has_no_addresses() {
+    for (version, wanted) in
+        [(ProxyVersion::One, &b"PROXY UNKNOWN\r\n"[..]), (ProxyVersion::Two, &binary(LOCAL, UNSPECIFIED, &[]))]
+    {
+        let bytes = SentHeader { version, addresses: None }.bytes();
+        assert_eq!(bytes, wanted, "{version:?}");
+        assert_eq!(parse(&bytes), Ok(Some((ProxyHeader::default(), bytes.len()))), "{version:?}");
+    }
+}
+
 proptest! {
     #[test]
     fn what_is_written_is_read_and_never_before_its_end(
@@ -124,8 +135,7 @@ proptest! {
         };
         let written = Addresses { source: address(source), destination: address(destination) };
         let version = if is_line { ProxyVersion::One } else { ProxyVersion::Two };
-        let mut bytes = Vec::new();
-        write(&written, version, &mut bytes);
+        let mut bytes = SentHeader { version, addresses: Some(written) }.bytes();
         for end in 0..bytes.len() {
             prop_assert_eq!(parse(&bytes[..end]), Ok(None));
         }

@@ -103,7 +103,7 @@ fn verify(flags: &Flags) -> u8 {
         return WRONG;
     }
     let config = &loaded.config;
-    let addresses: Vec<String> = config.listens.iter().map(|listen| listen.address.to_string()).collect();
+    let addresses: Vec<String> = config.listens.iter().map(Listen::name).collect();
     let file = loaded.file.as_ref().map_or("no file, so all defaults".to_owned(), |file| file.display().to_string());
     let page = match config.page_is_closed() {
         true => "note: the page answers nobody without `admin_token`, for others can connect to a listener\n",
@@ -181,12 +181,13 @@ fn own_programs(config: &Config) -> Option<String> {
     let takes_passwords =
         |known: &&Arc<Login>| known.name == *login && matches!(known.scheme, LoginScheme::Basic | LoginScheme::Digest);
     let remedy = match config.logins.iter().find(takes_passwords) {
-        Some(_) => format!(": give them http://USER:PASSWORD@{} as their proxy", listen.address),
+        Some(_) => format!(": give them http://USER:PASSWORD@{} as their proxy", listen.name()),
         None => String::new(),
     };
     Some(format!(
         "note: programs of this machine have to log in by [[login]] {login} too, at {} ({}){remedy}\n",
-        listen.address, listen.place
+        listen.name(),
+        listen.place
     ))
 }
 
@@ -196,7 +197,7 @@ fn certificates_that_end(config: &Config) -> String {
     let files = config.listens.iter().flat_map(|listen| listen.tls.iter().map(move |files| (listen, files)));
     let note = |(listen, files): (&Listen, &CertificateFiles)| {
         let served = ServedCertificate::read(files).ok().flatten()?;
-        Some(format!("note: listen {} ({}): {}\n", listen.address, listen.place, served.trouble(now)?))
+        Some(format!("note: listen {} ({}): {}\n", listen.name(), listen.place, served.trouble(now)?))
     };
     let of_sites = acme::notes(config).into_iter().map(|note| format!("note: {note}\n"));
     files.filter_map(note).chain(of_sites).collect()
@@ -208,7 +209,8 @@ fn claims_for_all(config: &Config) -> String {
     let note = |listen: &Listen| {
         format!(
             "note: anybody may claim any address at {} ({}): let proxy_protocol name the balancers alone\n",
-            listen.address, listen.place
+            listen.name(),
+            listen.place
         )
     };
     config.listens.iter().filter(is_open).map(note).collect()
@@ -218,7 +220,7 @@ fn claims_for_all(config: &Config) -> String {
 fn transparent_notes(config: &Config) -> String {
     let mut notes = String::new();
     for listen in config.listens.iter().filter(|listen| listen.transparent.is_on()) {
-        let at = format!("{} ({})", listen.address, listen.place);
+        let at = format!("{} ({})", listen.name(), listen.place);
         if !config.access.login.is_empty() {
             notes += &format!(
                 "note: clients at the transparent listener {at} can't be asked for a login, and access.login refuses them: leave it out, or log in by rules for other clients\n"
@@ -299,10 +301,10 @@ fn troubles(loaded: &Loaded) -> Vec<String> {
     }
     for listen in config.listens.iter().filter(|listen| listen.is_tls()) {
         if let Err(error) = ClientTrust::load(&listen.clients) {
-            troubles.push(format!("listen {} ({}): {}", listen.address, listen.place, super::explain(&error)));
+            troubles.push(format!("listen {} ({}): {}", listen.name(), listen.place, super::explain(&error)));
         }
         if let Err(error) = Certificates::load(&listen.tls) {
-            troubles.push(format!("listen {} ({}): {}", listen.address, listen.place, super::explain(&error)));
+            troubles.push(format!("listen {} ({}): {}", listen.name(), listen.place, super::explain(&error)));
         }
     }
     for mount in &config.mounts {

@@ -2,6 +2,7 @@
 
 use super::running::{note_errors, store_of};
 use super::{Flags, TROUBLE, WRONG};
+use crate::config::listen_address;
 use crate::config::proxy_variables::ProxyVariables;
 use crate::diagnostics;
 use crate::explain::{self, Asking, Explanation, Places, Summary};
@@ -14,7 +15,7 @@ use larder_cache::cache::Cache;
 use larder_people::form::encoded;
 use serde::Deserialize;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -38,8 +39,8 @@ pub(super) struct ExplainFlags {
     #[arg(long, value_name = "ADDR")]
     client: Option<IpAddr>,
     /// The listener that would be asked; the first one is the default
-    #[arg(long, value_name = "ADDR:PORT")]
-    at: Option<SocketAddr>,
+    #[arg(long, value_name = "ADDR:PORT|unix:/PATH")]
+    at: Option<String>,
     /// The values, as JSON
     #[arg(long)]
     json: bool,
@@ -58,7 +59,7 @@ impl ExplainFlags {
             method: self.method.clone(),
             fields: self.header.clone(),
             client: self.client.unwrap_or(asking.client),
-            listener: self.at,
+            listener: self.at.as_deref().and_then(listen_address),
             ..asking
         }
     }
@@ -71,7 +72,7 @@ impl ExplainFlags {
         let mut path = format!("/explain?url={}&method={}", encoded(self.what()), encoded(&self.method));
         let fields = self.header.iter().map(|field| ("header", field.clone()));
         let client = self.client.map(|client| ("client", client.to_string()));
-        let at = self.at.map(|at| ("listener", at.to_string()));
+        let at = self.at.clone().map(|at| ("listener", at));
         for (name, value) in fields.chain(client).chain(at) {
             path += &format!("&{name}={}", encoded(&value));
         }

@@ -1,6 +1,7 @@
 //! Clients that may use the server, and destinations that they may reach.
 
 use super::Networks;
+use larder_rules::{UNIX_CLIENTS, network};
 use std::path::PathBuf;
 
 /// Helpers of `external_acl` that one request has to be permitted by, at most.
@@ -29,7 +30,8 @@ impl Default for Access {
     fn default() -> Access {
         let loopback = ["127.0.0.0/8", "::1/128"];
         let private = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "fc00::/7", "fe80::/10"];
-        let clients = loopback.iter().chain(&private).filter_map(|text| text.parse().ok()).collect();
+        let clients =
+            loopback.iter().chain(&private).filter_map(|text| text.parse().ok()).chain(network(UNIX_CLIENTS)).collect();
         Access {
             clients,
             destinations: Networks::default(),

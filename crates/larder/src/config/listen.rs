@@ -5,15 +5,20 @@ use super::setting::{Field, Setting, word};
 use super::{CertificateFiles, MirrorRule, MirrorSetting, Mirroring, Networks, SiteOrigin, Sites, SourceLine, url};
 use larder_rules::network;
 use larder_wire::Host;
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// One address on which clients are served.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listen {
-    /// Address and port; port 0 takes a free one.
+    /// Address and port; port 0 takes a free one. Where it listens on a Unix socket, an address that stands for its path: listeners are told
+    /// apart by it, and nobody binds it.
     pub address: SocketAddr,
+    /// The path of the Unix socket on which it listens.
+    pub socket: Option<PathBuf>,
+    /// The mode of that socket's file.
+    pub mode: u32,
     /// Certificates to serve TLS with, chosen by SNI, the first one when none fits; empty: clear text.
     pub tls: Vec<CertificateFiles>,
     /// Whether TLS is served with the certificates of sites, beside those in `tls`.
@@ -51,6 +56,8 @@ impl Listen {
     pub fn at(address: SocketAddr) -> Listen {
         Listen {
             address,
+            socket: None,
+            mode: MODE,
             tls: Vec::new(),
             site_certificates: false,
             clients: ClientCertificates::default(),
@@ -72,6 +79,21 @@ impl Listen {
     /// Whether clients speak TLS here.
     pub fn is_tls(&self) -> bool {
         self.site_certificates || !self.tls.is_empty()
+    }
+
+    /// The address as it is written.
+    pub fn name(&self) -> String {
+        match &self.socket {
+            Some(path) => format!("{UNIX}{}", path.display()),
+            None => self.address.to_string(),
+        }
+    }
+
+    fn listen_on(&mut self, text: &str) -> bool {
+        let Some(address) = listen_address(text) else { return false };
+        self.address = address;
+        self.socket = text.strip_prefix(UNIX).map(PathBuf::from);
+        true
     }
 
     /// Whether clients may use it as a forward proxy.
@@ -104,6 +126,25 @@ impl Listen {
     /// the kernel to a transparent listener, whatever address that is bound to.
     pub fn is_of_this_machine(&self) -> bool {
         self.address.ip().to_canonical().is_loopback() && self.proxy_protocol.is_empty() && !self.transparent.is_on()
+    }
+}
+
+/// The beginning of the address of a listener on a Unix socket; its path follows.
+const UNIX: &str = "unix:";
+/// The mode of a socket: its owner and group may connect.
+const MODE: u32 = 0o660;
+/// The network that nobody is in (RFC 6666), of which addresses stand for paths of sockets.
+const DISCARDED: u128 = 0x0100 << 112;
+
+/// The address of a listener: address and port, or `unix:` and the path of a socket, for which an address stands that nobody has.
+pub fn listen_address(text: &str) -> Option<SocketAddr> {
+    match text.strip_prefix(UNIX) {
+        Some(path) if url::is_socket_path(path) => {
+            let number = u128::from(larder_balance::hash(path.as_bytes()));
+            Some(SocketAddr::new(Ipv6Addr::from_bits(DISCARDED | number).into(), 0))
+        }
+        Some(_) => None,
+        None => text.parse().ok(),
     }
 }
 
@@ -245,13 +286,25 @@ pub static LISTEN: &[Setting<Listen>] = &[
     OfListen::new(
         "listen.address",
         Field::Text {
-            form: "ADDR:PORT",
-            read: |l| l.address.to_string(),
-            write: |l, text| text.parse().map(|address| l.address = address).is_ok(),
+            form: "ADDR:PORT or unix:/PATH",
+            read: Listen::name,
+            write: Listen::listen_on,
         },
     )
     .required()
-    .about("Address and port where clients are served, as `0.0.0.0:8080` or `[::]:8080`; port 0 takes a free one."),
+    .about("Address and port where clients are served, as `0.0.0.0:8080` or `[::]:8080`; port 0 takes a free one. `unix:/run/larder.sock` is a Unix socket ([unix-sockets.md](unix-sockets.md))."),
+    OfListen::new(
+        "listen.mode",
+        Field::Text {
+            form: "octal digits",
+            read: |l| format!("{:04o}", l.mode),
+            write: |l, text| {
+                let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777 && text.len() <= 4);
+                mode.map(|mode| l.mode = mode).is_some()
+            },
+        },
+    )
+    .about("The mode of the file of a Unix socket, as `0666`: whoever may write to it may connect."),
     OfListen::new("listen.intercept", Field::Flag(|l| &mut l.intercept)).about(
         "Whether CONNECT tunnels are opened with certificates of the local CA (`larder ca`), which clients must trust.",
     ),
@@ -314,7 +367,7 @@ pub static LISTEN: &[Setting<Listen>] = &[
             push: |l, text| network(text).map(|net| l.proxy_protocol.push(net)).is_some(),
         },
     )
-    .about("Networks of load balancers whose connections begin with a header of the PROXY protocol, version 1 or 2, that names the client ([proxy-protocol.md](proxy-protocol.md)). Such a connection without a proper header is closed; those from elsewhere come without one."),
+    .about("Networks of load balancers (`unix` for those at a Unix socket) whose connections begin with a header of the PROXY protocol, version 1 or 2, that names the client ([proxy-protocol.md](proxy-protocol.md)). Such a connection without a proper header is closed; those from elsewhere come without one."),
     OfListen::new(
         "listen.transparent",
         Field::Text {

@@ -56,7 +56,9 @@ pub use icap::{Icap, IcapStage, OnNewTag, PREVIEW_BYTES_MAX, PreviewSetting};
 pub use larder_rules::{HostPattern, Networks, PathPattern};
 pub use ldap::{Ldap, LdapFilter, LdapServer};
 pub use list::{List, ListSource};
-pub use listen::{CertificateDemand, CertificateUser, ClientCertificates, Forwarding, Listen, Transparent};
+pub use listen::{
+    CertificateDemand, CertificateUser, ClientCertificates, Forwarding, Listen, Transparent, listen_address,
+};
 pub use log_format::{LogField, LogFormat, Part, Template, TextsLogged};
 pub use login::{Login, LoginScheme, SiteForm};
 pub use mirrors::{Mirror, MirrorRule, MirrorSetting, Mirroring};
@@ -75,6 +77,7 @@ pub use store_rules::{KeyRule, Presets, StoreRules};
 pub use url::SiteOrigin;
 
 use larder_cache::policy::SetCookie;
+use larder_wire::proxy_protocol::ProxyVersion;
 use larder_wire::{Host, Url};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -142,6 +145,8 @@ pub struct Config {
     pub pythons: Vec<Arc<Python>>,
     /// The groups of origins that sites name.
     pub origins: Vec<Arc<OriginGroup>>,
+    /// Whether any origin is told of the client by the PROXY protocol.
+    pub tells_origins_of_clients: bool,
     /// The services of ICAP, in the order in which they are asked.
     pub icaps: Vec<Arc<Icap>>,
     /// The applications in Python that sites and listeners have as their origins.
@@ -306,6 +311,7 @@ impl Default for Config {
             origins: Vec::new(),
             icaps: Vec::new(),
             mounts: Vec::new(),
+            tells_origins_of_clients: false,
             helpers: Vec::new(),
             logins: Vec::new(),
             login_pages: Vec::new(),
@@ -438,6 +444,8 @@ pub struct Site {
     pub certificate: SiteCertificate,
     /// Whether the origin is asked by HTTP/2; as `upstream.http2` says where `None`.
     pub http2: Option<OriginHttp2>,
+    /// The version of the PROXY protocol by which the origin is told of the client.
+    pub proxy_protocol: Option<ProxyVersion>,
     /// The `[[python]]` whose processes run the application that is its origin; empty: the only one, or the defaults.
     pub python: String,
     /// Files with hooks, in the order in which they run; below the folder of the `[[python]]`.

@@ -3,6 +3,7 @@
 use super::SourceLine;
 use super::application::ORIGIN_GROUP;
 use larder_balance::{Balance, Checks, Eject, Hedge, Retry};
+use larder_wire::proxy_protocol::ProxyVersion;
 use larder_wire::{Host, Scheme, Url};
 use std::sync::Arc;
 use std::time::Duration;
@@ -252,6 +253,23 @@ impl OriginHttp2 {
     }
 }
 
+/// The word in the configuration for the version of the PROXY protocol by which an origin is told of the client.
+pub(super) fn proxy_protocol_word(version: Option<ProxyVersion>) -> &'static str {
+    version.map_or("off", ProxyVersion::as_str)
+}
+
+/// Reads that word; false where it is none.
+pub(super) fn choose_proxy_protocol(version: &mut Option<ProxyVersion>, text: &str) -> bool {
+    *version = [ProxyVersion::One, ProxyVersion::Two].into_iter().find(|version| version.as_str() == text);
+    version.is_some() || text == "off"
+}
+
+/// The reason why an origin that is asked by HTTP/2 is not told of the client, and the remedy.
+pub(super) const PROXY_PROTOCOL_BESIDE_HTTP2: (&str, &str) = (
+    "`proxy_protocol` names one client for a connection, and streams of several clients share one of HTTP/2",
+    "leave out one of the two",
+);
+
 /// A member of a group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OriginMember {
@@ -269,6 +287,8 @@ pub struct OriginMember {
     pub sni: Option<Host>,
     /// Whether it is asked by HTTP/2; as `upstream.http2` says where `None`.
     pub http2: Option<OriginHttp2>,
+    /// The version of the PROXY protocol by which it is told of the client.
+    pub proxy_protocol: Option<ProxyVersion>,
     /// Requests under way at it, over all workers.
     pub requests_max: usize,
 }
@@ -284,6 +304,7 @@ impl Default for OriginMember {
             host: MemberHost::Client,
             sni: None,
             http2: None,
+            proxy_protocol: None,
             requests_max: 4_096,
         }
     }

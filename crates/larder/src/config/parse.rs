@@ -12,6 +12,8 @@ mod rule;
 
 mod people;
 
+mod unix_socket;
+
 mod unknown;
 
 use super::foreign;
@@ -281,9 +283,10 @@ impl Parser {
     }
 
     fn check_listen(&mut self, span: &Range<usize>, listen: &Listen, earlier: &[Listen], missing: bool) {
-        let twice = listen.address.port() != 0 && earlier.iter().any(|other| other.address == listen.address);
+        let twice = (listen.address.port() != 0 || listen.socket.is_some())
+            && earlier.iter().any(|other| other.address == listen.address);
         if twice && !missing {
-            self.problem(span.clone(), format!("{} is listened on twice", listen.address), None);
+            self.problem(span.clone(), format!("{} is listened on twice", listen.name()), None);
         }
         if listen.intercept && listen.origin.is_some() {
             let message = "a listener with an origin has no tunnels to intercept".to_owned();
@@ -302,6 +305,7 @@ impl Parser {
         self.check_transparent(span, listen);
         self.check_socks_listener(span, listen);
         self.check_http3(span, listen);
+        self.check_unix_socket(span, listen);
         if listen.forward == Some(false) && listen.intercept {
             let message = "a listener that is no forward proxy has no tunnels to intercept".to_owned();
             self.problem(span.clone(), message, Some("leave out `intercept` or `forward`".to_owned()));
@@ -661,6 +665,7 @@ pub(super) fn any_site() -> Site {
         host_header: HostHeader::Client,
         certificate: SiteCertificate::None,
         http2: None,
+        proxy_protocol: None,
         python: String::new(),
         hooks: Vec::new(),
         hooked_by: None,

@@ -168,6 +168,7 @@ mod tests {
             host_header: HostHeader::Client,
             certificate: SiteCertificate::None,
             http2: None,
+            proxy_protocol: None,
             python: String::new(),
             hooks: Vec::new(),
             hooked_by: None,

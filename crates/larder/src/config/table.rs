@@ -241,7 +241,7 @@ pub static SETTINGS: &[Setting<Config>] = &[
         clear: |c| c.access.clients.clear(),
         push: |c, text| network(text).map(|net| c.access.clients.push(net)).is_some(),
     })
-    .about("Client addresses that may use the forward proxy; others are answered 403. Sites are open to everybody."),
+    .about("Client addresses that may use the forward proxy; others are answered 403. Sites are open to everybody. `unix` (`::/128`) stands for clients at Unix sockets ([unix-sockets.md](unix-sockets.md))."),
     Whole::new("access.connect_ports", Field::Texts {
         form: "ports",
         read: |c| match &c.access.connect_ports {

@@ -2,6 +2,7 @@
 
 use super::application::{Application, ORIGIN_GROUP, SOCKET};
 use super::origin::OriginHttp2;
+use larder_wire::proxy_protocol::ProxyVersion;
 use larder_wire::{Host, Scheme, Url};
 use std::fmt;
 use std::ops::Deref;
@@ -14,6 +15,8 @@ pub struct SiteOrigin {
     key_start: Box<[u8]>,
     /// Whether it is asked by HTTP/2; as `upstream.http2` says where `None`.
     pub http2: Option<OriginHttp2>,
+    /// The version of the PROXY protocol by which it is told of the client.
+    pub proxy_protocol: Option<ProxyVersion>,
 }
 
 impl SiteOrigin {
@@ -22,7 +25,7 @@ impl SiteOrigin {
         let mut key_start = Vec::new();
         url.key_text(&mut key_start);
         key_start.push(b' ');
-        SiteOrigin { url, key_start: key_start.into(), http2: None }
+        SiteOrigin { url, key_start: key_start.into(), http2: None, proxy_protocol: None }
     }
 
     /// The beginning of the keys of all responses of this origin.
@@ -88,7 +91,7 @@ pub fn socket_path(host: &Host) -> Option<&Path> {
 }
 
 /// A path that the system takes for a socket: absolute, and no longer than its 108 bytes with the last one 0.
-fn is_socket_path(path: &str) -> bool {
+pub(super) fn is_socket_path(path: &str) -> bool {
     path.starts_with('/') && path.len() < 108 && !path.ends_with('/') && !path.contains(['#', '\0', '\n', '\r', ' '])
 }
 

@@ -414,6 +414,9 @@ pub static FAMILIES: &[Family] = &[
         "Requests to origins on a connection that had served before.",
         |admin, samples| samples.origins(admin, |origin| origin.reused),
     ),
+    counter("larder_upstream_proxy_headers_total", "Connections to origins with a PROXY header.", |admin, samples| {
+        samples.origins(admin, |origin| origin.proxy_headers);
+    }),
     counter("larder_upstream_http2_requests_total", "Requests to origins sent by HTTP/2.", |admin, samples| {
         samples.origins(admin, |origin| origin.http2_requests);
     }),

@@ -4,6 +4,7 @@ use super::Admin;
 use super::Reply;
 use super::api::Refused;
 use super::hot::{Hot, Sums};
+use crate::config::listen_address;
 use crate::explain::{self, Asking, Explanation, OfServer, Places, Summary};
 use crate::purge::parts;
 use crate::record::{Id, Record};
@@ -169,8 +170,8 @@ fn asking(query: &str) -> Result<Asking, String> {
         asking.client = client.parse().map_err(|_| format!("client: {client} is no address"))?;
     }
     if let Some(listener) = once.remove("listener") {
-        let parsed = listener.parse().map_err(|_| format!("listener: {listener} is not ADDR:PORT"))?;
-        asking.listener = Some(parsed);
+        let parsed = listen_address(&listener);
+        asking.listener = Some(parsed.ok_or_else(|| format!("listener: {listener} is not ADDR:PORT or unix:/PATH"))?);
     }
     Ok(asking)
 }

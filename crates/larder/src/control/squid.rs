@@ -4,6 +4,7 @@
 use super::Admin;
 use super::api;
 use super::history::{Of, Sample, percent};
+use crate::client::ShownAddress;
 use crate::clock;
 use crate::config::Loaded;
 use crate::config::manual;
@@ -232,6 +233,7 @@ fn client_list(admin: &Admin) -> String {
     let (mut requests, many) = (0, visitors.len());
     for (address, visitor) in visitors {
         requests += visitor.requests;
+        let address = ShownAddress(address);
         let _ = write!(
             out,
             "Address: {address}\nName:    {address}\nCurrently established connections: {}\n    ICP  Requests 0\n    HTTP Requests {}\n\n",

@@ -28,7 +28,8 @@ const EARLIEST_SECONDS: u64 = 1_767_225_600;
 
 pub(super) fn ports(config: &Config) -> Vec<Finding> {
     let runs = config.store_folder().is_some_and(|folder| UnixStream::connect(control::socket(&folder)).is_ok());
-    let listens = config.listens.iter().map(|listen| ("listen", listen.address));
+    let listens =
+        config.listens.iter().filter(|listen| listen.socket.is_none()).map(|listen| ("listen", listen.address));
     let all = listens.chain(config.admin.map(|address| ("admin", address)));
     all.map(|(setting, address)| port(setting, address, runs)).collect()
 }

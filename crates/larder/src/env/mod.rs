@@ -5,6 +5,7 @@ mod guard;
 
 pub use guard::RecordGuard;
 
+use crate::client::has_address;
 use crate::clock::{self, Carried};
 use crate::cluster::Cluster;
 use crate::config::{Config, TextsLogged};
@@ -35,6 +36,7 @@ use larder_cache::policy;
 use larder_rules::Matched;
 use larder_rules::memo::PathMemo;
 use larder_wire::date::Stamp;
+use larder_wire::proxy_protocol::Addresses;
 use larder_wire::{Host, RequestHead, Scheme, Version};
 use std::cell::{OnceCell, RefCell};
 use std::hash::{BuildHasher, RandomState};
@@ -377,14 +379,23 @@ pub struct PeerFacts {
     pub scheme: Scheme,
     /// The host and port of the CONNECT inside which the connection was opened.
     pub inside: Option<Box<(Host, u16)>>,
-    /// The address that the client has connected to, where the kernel brought the connection here instead.
-    pub destination: Option<Box<SocketAddr>>,
+    /// The address that the client has connected to, where it is another server's, or where an origin may be told of it.
+    pub connected_to: Option<Box<ConnectedTo>>,
     /// The certificate that the client has shown to the listener.
     pub certificate: Option<Arc<ClientCertificate>>,
     /// The name for which the client's TLS asked, on this listener or inside the tunnel.
     pub sni: Option<Box<Host>>,
     /// The user who opened that tunnel, and the login of the connection for schemes that authenticate connections; empty for nearly all.
     pub login: OnceCell<Arc<ConnectionLogin>>,
+}
+
+/// The address that a client has connected to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectedTo {
+    /// The address; that of the balancer where one passes the connection on.
+    pub address: SocketAddr,
+    /// Whether it is another server's, and the kernel brought the connection here instead.
+    pub is_elsewhere: bool,
 }
 
 impl PeerFacts {
@@ -395,7 +406,7 @@ impl PeerFacts {
             address,
             scheme,
             inside: None,
-            destination: None,
+            connected_to: None,
             certificate: None,
             sni: None,
             login: OnceCell::new(),
@@ -410,10 +421,26 @@ impl PeerFacts {
         }
     }
 
+    /// The address that the client has connected to, where the kernel brought the connection here instead.
+    pub fn destination(&self) -> Option<SocketAddr> {
+        self.connected_to.as_deref().filter(|to| to.is_elsewhere).map(|to| to.address)
+    }
+
     /// The far end of a tunnel that was asked for with this host and port: the server that the client has connected to, where that is known.
     pub fn tunnel_end(&self, host: &Host, port: u16) -> (Host, u16) {
-        let connected = self.destination.as_deref().map(|to| (Host::from(to.ip().to_canonical()), to.port()));
+        let connected = self.destination().map(|to| (Host::from(to.ip().to_canonical()), to.port()));
         connected.unwrap_or_else(|| (host.clone(), port))
+    }
+
+    /// The client and the address that it connected to, as an origin is told of them by the PROXY protocol; `None` where that is not known.
+    /// A connection that was accepted before a reload asked for it has the address of its listener.
+    pub fn proxied(&self) -> Option<Addresses> {
+        if !has_address(self.address.ip()) {
+            return None;
+        }
+        let connected_to = self.connected_to.as_deref().map(|to| to.address);
+        let destination = connected_to.or_else(|| self.listener.bound())?;
+        Some(Addresses { source: self.address, destination })
     }
 
     /// The user who opened the tunnel inside which the connection is.

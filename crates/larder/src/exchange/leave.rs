@@ -17,7 +17,7 @@ use crate::fetch;
 use crate::page::Page;
 use crate::people::User;
 use crate::reach::ReachByRule;
-use crate::record::{Cause, Notes, Outcome, Record};
+use crate::record::{Cause, Notes, Outcome, ProxyHeaderNote, Record};
 use crate::request_body::RequestBody;
 use crate::rules::{self, Ask, Limited, TunnelFor, Verdict};
 use crate::upstream::{
@@ -237,14 +237,19 @@ async fn ask_upgrade(
         fields: &fetch::forwarded(env, request, ask, peer.address, notes),
         body: None,
         reach: &ask.reach(env),
-        client: Some(Client::at(peer.address.ip())),
+        client: Client::if_known(peer.address.ip()),
         priority: ask.priority(),
         begins: notes.attempt().into(),
         silent_for: None,
         // An upgrade is of HTTP/1.1.
         http2: OriginHttp2::Off,
+        proxy_protocol: ask.proxy_protocol(),
+        proxied: peer.proxied(),
         on: &|event| match event {
-            CallEvent::Connected { at, peer, reuse, .. } => notes.connected(at.into_std(), peer, reuse),
+            CallEvent::Connected { at, peer, reuse, header, .. } => {
+                notes.connected(at.into_std(), peer, reuse);
+                notes.proxy_header.set(header.map(ProxyHeaderNote::of));
+            }
             CallEvent::Unexpected(status) => notes.answered(clock::instant(), status),
             CallEvent::GroupAsked(note) => notes.group_asked(note),
             CallEvent::WayTaken(note) => notes.way_taken(note),

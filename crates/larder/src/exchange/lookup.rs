@@ -637,6 +637,7 @@ impl<S: ClientStream> Lookup<'_, S> {
             ask: self.ask.clone(),
             request: Rc::clone(self.request),
             client: self.stream.peer().address,
+            connected_to: self.stream.peer().proxied().map(|proxied| proxied.destination),
             for_run: self.stream.peer().listener.run.is_some(),
         }
     }

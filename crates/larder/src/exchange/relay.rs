@@ -219,6 +219,7 @@ pub(super) fn new_fetch(
         ask,
         request: Rc::clone(request),
         client: peer.address,
+        connected_to: peer.proxied().map(|proxied| proxied.destination),
         for_run: peer.listener.run.is_some(),
         is_for_reader: true,
         kind,

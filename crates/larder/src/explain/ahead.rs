@@ -7,6 +7,7 @@ use super::text::verdict;
 use super::unasked::{hooks_of, hooks_of_connect, without_hooks};
 use super::{Explanation, Summary, Tense};
 use crate::cache_settings;
+use crate::client::ShownAddress;
 use crate::clock;
 use crate::config::next_hop::{DIRECT, HopsByRule};
 use crate::config::{CertificateDemand, Config, Listen, Loaded};
@@ -19,7 +20,7 @@ use crate::mount::Mounts;
 use crate::page::Page;
 use crate::people::{self, ClientCertificate, User};
 use crate::reach::OwnAddresses;
-use crate::record::{Cause, ParentOrder, Rule, Variant};
+use crate::record::{Cause, ParentOrder, ProxyHeaderNote, Rule, Variant};
 use crate::rehearse::{self, Form};
 use crate::request_body::RequestBody;
 use crate::rules::{Ask, FoundFacts, Route, Scene, TunnelFor, Verdict, store_rules};
@@ -125,7 +126,7 @@ pub async fn ahead(
     };
     let (address, place) = match asking.of_run {
         true => ("larder run".to_owned(), "each run has a listener of its own".to_owned()),
-        false => (listen.address.to_string(), places.listener(listen.address)),
+        false => (listen.name(), places.listener(listen.address)),
     };
     let mut steps = vec![Decision::Listener { address, place }];
     if listen.transparent.is_on() {
@@ -194,7 +195,8 @@ fn supposed_certificate(
     if !asking.certificate.is_empty() && listen.clients.demand == CertificateDemand::None {
         return Err(format!(
             "the listener {} ({}) asks for no certificate: leave --certificate out, or name another one with --at",
-            listen.address, listen.place
+            listen.name(),
+            listen.place
         ));
     }
     let certificate = ClientCertificate::suppose(&asking.certificate, listen.clients.user);
@@ -290,7 +292,7 @@ fn listener<'a>(asking: &Asking, url: &Url, places: &'a Places) -> Result<&'a Li
         None => fitting(url, &places.config),
     };
     found.ok_or_else(|| {
-        let all: Vec<String> = listens.iter().map(|listen| listen.address.to_string()).collect();
+        let all: Vec<String> = listens.iter().map(Listen::name).collect();
         format!("there is no such listener: there are {}", all.join(", "))
     })
 }
@@ -666,6 +668,7 @@ fn to_origin(ask: &Ask, cause: Cause, kind: &str, revalidates: Revalidates, step
         asks: Some(format!("{} of {}", ask.target(), ask.host())),
         reused: None,
         by_http2: false,
+        proxy_header: ask.proxy_protocol().map(|version| ProxyHeaderNote { version, names_client: true }.to_string()),
         attempts: 0,
         conditional: revalidates == Revalidates::Yes,
         status: None,
@@ -692,7 +695,7 @@ fn explanation(asking: &Asking, url: &Url, mut steps: Vec<Decision>, end: End) -
     let request = Summary {
         id: String::new(),
         at_millis: u64::try_from(clock::wall().as_millis()).unwrap_or(u64::MAX),
-        client: asking.client.to_string(),
+        client: ShownAddress(asking.client).to_string(),
         method: asking.method.clone(),
         url: url.to_string(),
         host: url.host.to_string(),

@@ -161,6 +161,9 @@ pub enum Decision {
         /// On a stream of HTTP/2.
         #[serde(default)]
         by_http2: bool,
+        /// The header of the PROXY protocol with which its connection began, or would begin.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        proxy_header: Option<String>,
         /// How often it was tried.
         attempts: u8,
         /// Whether a stored response was named, to be validated.

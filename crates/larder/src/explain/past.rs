@@ -3,7 +3,8 @@
 use super::decision::{Decision, OfVariant, ParallelRanges, RuleKind, Settled};
 use super::text::verdict;
 use super::{Explanation, Step, Summary, Tense};
-use crate::config::{Config, ValueSource};
+use crate::client::ShownAddress;
+use crate::config::{Config, Listen, ValueSource};
 use crate::hook::{HookNote, Stage};
 use crate::lists::ListSet;
 use crate::record::{
@@ -46,6 +47,12 @@ impl Places {
             Some(place) if place.0.is_some() => place.to_string(),
             _ => self.setting("listen"),
         }
+    }
+
+    /// The address of a listener as it is written: that of a Unix socket is a path.
+    pub(super) fn listener_name(&self, address: SocketAddr) -> String {
+        let found = self.config.listens.iter().find(|listen| listen.address == address);
+        found.map_or_else(|| address.to_string(), Listen::name)
     }
 
     /// The country of a client's address, as the file in force has it.
@@ -99,7 +106,7 @@ pub fn summary(record: &Record, names: &Names) -> Summary {
     Summary {
         id: names.name(record.number).to_string(),
         at_millis: u64::try_from(record.at.as_millis()).unwrap_or(u64::MAX),
-        client: record.peer.to_canonical().to_string(),
+        client: ShownAddress(record.peer).to_string(),
         method: record.method.as_ref().map_or("-", |method| method.as_str()).to_owned(),
         host: crate::log::host(&record.url).to_owned(),
         url: record.url.clone(),
@@ -126,7 +133,7 @@ pub fn past(record: &Record, names: &Names, places: &Places) -> Explanation {
     let mut decisions = Vec::new();
     let trail = &record.trail;
     if let Some(address) = trail.listener {
-        decisions.push(Decision::Listener { address: address.to_string(), place: places.listener(address) });
+        decisions.push(Decision::Listener { address: places.listener_name(address), place: places.listener(address) });
     }
     match (trail.rule, record.outcome) {
         (Some(rule), _) => decisions.push(places.rule(rule, trail.listener, trail.edition)),
@@ -238,6 +245,7 @@ fn upstream(cause: Cause, trouble: Option<&str>, fetch: &Notes) -> Decision {
         asks: None,
         reused: fetch.peer.get().map(|(_, reuse)| reuse == Reuse::Again),
         by_http2: fetch.protocol.get() == OriginProtocol::Http2,
+        proxy_header: fetch.proxy_header.get().map(|header| header.to_string()),
         attempts: fetch.attempts.get(),
         conditional: fetch.conditional.get(),
         status: fetch.status.get(),

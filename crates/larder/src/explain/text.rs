@@ -308,6 +308,7 @@ fn asked(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         asks,
         reused,
         by_http2,
+        proxy_header,
         status,
         connected_micros,
         answered_micros,
@@ -338,6 +339,9 @@ fn asked(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(f, " The application was asked{after}, in {origin}{}", by(" over "))
         }
     }?;
+    if let Some(header) = proxy_header {
+        write!(f, ", with {header}")?;
+    }
     if let (Some(status), Some(micros)) = (status, answered_micros) {
         write!(f, "; it said {status} after {}", took(*micros))?;
     }
@@ -509,6 +513,8 @@ impl fmt::Display for Explanation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::ProxyHeaderNote;
+    use larder_wire::proxy_protocol::ProxyVersion;
 
     /// An origin that was asked, or would be.
     fn upstream(kind: OriginKind, origin: &str, asks: Option<&str>) -> String {
@@ -516,8 +522,13 @@ mod tests {
     }
 
     fn upstream_by(kind: OriginKind, origin: &str, asks: Option<&str>, by_http2: bool) -> String {
+        let decision = asked_at(kind, origin, asks, by_http2);
+        decision.to_string().replace("asked because uri-miss: Nothing was stored. ", "")
+    }
+
+    fn asked_at(kind: OriginKind, origin: &str, asks: Option<&str>, by_http2: bool) -> Decision {
         let is_past = asks.is_none();
-        let decision = Decision::Upstream {
+        Decision::Upstream {
             cause: "uri-miss".to_owned(),
             about: "Nothing was stored.".to_owned(),
             kind: "whole".to_owned(),
@@ -526,6 +537,7 @@ mod tests {
             asks: asks.map(str::to_owned),
             reused: is_past.then_some(kind != OriginKind::Socket),
             by_http2,
+            proxy_header: None,
             attempts: u8::from(is_past),
             conditional: false,
             status: is_past.then_some(200),
@@ -534,8 +546,7 @@ mod tests {
             trouble: None,
             digest: None,
             parallel: None,
-        };
-        decision.to_string().replace("asked because uri-miss: Nothing was stored. ", "")
+        }
     }
 
     #[test]
@@ -583,6 +594,16 @@ mod tests {
         let expected =
             "At 10.0.0.5:9000, a stream of HTTP/2 on a connection that was open after 35 µs; it said 200 after 1.3 ms.";
         assert_eq!(upstream_by(OriginKind::Network, "10.0.0.5:9000", None, true), expected);
+    }
+
+    #[test]
+    fn a_header_of_the_proxy_protocol_is_said() {
+        let mut decision = asked_at(OriginKind::Network, "10.0.0.5:9000", None, false);
+        let Decision::Upstream { proxy_header, .. } = &mut decision else { unreachable!("it is one") };
+        let note = ProxyHeaderNote { version: ProxyVersion::Two, names_client: true };
+        *proxy_header = Some(note.to_string());
+        let expected = "a connection that was open after 35 µs, with a header of the PROXY protocol (v2) that names the client; it said 200";
+        assert!(decision.to_string().contains(expected), "{decision}");
     }
 
     #[test]

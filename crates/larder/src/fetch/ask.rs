@@ -4,12 +4,13 @@ use super::{Fetch, Keepable};
 use crate::client::Client;
 use crate::clock;
 use crate::reach::{self, Reach};
-use crate::record::Peer;
+use crate::record::{Peer, ProxyHeaderNote};
 use crate::rules::Route;
 use crate::upstream::{BodySource, Call, CallEvent, OriginResponse, OutgoingBody, UpstreamFault, UpstreamFaultKind};
 use larder_cache::entry::Contact;
 use larder_cache::policy::Times;
 use larder_rules::rule::Priority;
+use larder_wire::proxy_protocol::Addresses;
 use larder_wire::{Fields, Host, ResponseHead, Url, hop};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -74,11 +75,17 @@ impl Fetch {
             fields,
             body,
             reach,
-            client: Some(Client::at(this.client.ip())),
+            client: Client::if_known(this.client.ip()),
             priority: this.ask.priority(),
             begins: this.begin_attempt().into(),
             silent_for: this.silent_for,
             http2: this.ask.http2(&this.env.config()),
+            proxy_protocol: this.ask.proxy_protocol(),
+            // The connection of a fetch that nobody waits for is Larder's own.
+            proxied: this
+                .connected_to
+                .filter(|_| this.is_for_reader)
+                .map(|destination| Addresses { source: this.client, destination }),
             on: &|event| this.note(event),
         };
         let called = this.env.upstreams.call(&mut call).await;
@@ -147,10 +154,11 @@ impl Fetch {
         match event {
             CallEvent::Connecting => self.writer.contact(Contact::Connecting(clock::instant())),
             CallEvent::Accepted => self.writer.contact(Contact::Accepted),
-            CallEvent::Connected { at, peer, reuse, protocol } => {
+            CallEvent::Connected { at, peer, reuse, protocol, header } => {
                 self.writer.contact(Contact::Made);
                 self.notes.connected(at.into_std(), peer, reuse);
                 self.notes.protocol.set(protocol);
+                self.notes.proxy_header.set(header.map(ProxyHeaderNote::of));
             }
             CallEvent::Retried => {
                 self.begin_attempt();

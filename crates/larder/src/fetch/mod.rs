@@ -67,6 +67,8 @@ pub struct Fetch {
     pub request: Rc<RequestHead>,
     /// The address of the client.
     pub client: SocketAddr,
+    /// The address that the client connected to, where the origin may be told of it.
+    pub connected_to: Option<SocketAddr>,
     /// The request came through the listener of a `larder run`.
     pub for_run: bool,
     /// The client waits for the answer, or reads it.

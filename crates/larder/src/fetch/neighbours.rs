@@ -146,7 +146,7 @@ impl Fetch {
         fields.set("Cache-Control", "only-if-cached");
         let on = |event| match event {
             CallEvent::Connected { at, reuse, protocol, .. } => {
-                self.note(CallEvent::Connected { at, peer, reuse, protocol });
+                self.note(CallEvent::Connected { at, peer, reuse, protocol, header: None });
             }
             // It is a sibling's, and says nothing of the origin's.
             CallEvent::Interim(_) => {}
@@ -160,11 +160,13 @@ impl Fetch {
             fields: &fields,
             body: None,
             reach: &Reach::Configured,
-            client: Some(Client::at(self.client.ip())),
+            client: Client::if_known(self.client.ip()),
             priority: self.ask.priority(),
             begins: self.begin_attempt().into(),
             silent_for: None,
             http2: OriginHttp2::Off,
+            proxy_protocol: None,
+            proxied: None,
             on: &on,
         };
         let called = timeout(HEAD_WITHIN, self.env.upstreams.call(&mut call)).await;

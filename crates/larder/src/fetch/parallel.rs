@@ -74,6 +74,7 @@ impl Ahead {
             ask: fetch.ask.clone(),
             request: Rc::clone(&fetch.request),
             client: fetch.client,
+            connected_to: fetch.connected_to,
             for_run: fetch.for_run,
         };
         Some(Box::new(Ahead { refill, notes: Rc::clone(&fetch.notes), max, best }))

@@ -215,6 +215,8 @@ pub struct Refill {
     pub request: Rc<RequestHead>,
     /// The address of the client.
     pub client: SocketAddr,
+    /// The address that the client connected to, where the origin may be told of it.
+    pub connected_to: Option<SocketAddr>,
     /// The request came through the listener of a `larder run`.
     pub for_run: bool,
 }
@@ -261,6 +263,7 @@ impl Refill {
             ask: self.ask.clone(),
             request: Rc::clone(&self.request),
             client: self.client,
+            connected_to: self.connected_to,
             for_run: self.for_run,
             is_for_reader: true,
             kind: FetchKind::Hole,

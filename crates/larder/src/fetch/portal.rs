@@ -140,6 +140,8 @@ impl Fetch {
             begins: clock::instant().into(),
             silent_for: None,
             http2: OriginHttp2::Off,
+            proxy_protocol: None,
+            proxied: None,
             on: &|_| {},
         };
         let answer = tokio::time::timeout(PROBE_WITHIN, self.env.upstreams.call(&mut call)).await;

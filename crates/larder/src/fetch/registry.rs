@@ -78,6 +78,8 @@ impl Fetch {
             begins: self.begin_attempt().into(),
             silent_for: None,
             http2: self.env.config().upstream.http2,
+            proxy_protocol: None,
+            proxied: None,
             on: &|_| {},
         };
         let response = self.env.upstreams.call(&mut call).await.ok().filter(|response| response.head.status == 200)?;

@@ -1,8 +1,10 @@
 //! A record as a line of text.
 
+use crate::client::{ShownAddress, has_address};
 use crate::config::{LogField, LogFormat, Part};
 use crate::hook::HookNote;
 use crate::record::{Cause, HookTrail, Id, Names, Outcome, Query, Record, WayNote, without_values};
+use larder_rules::UNIX_CLIENTS;
 use larder_wire::date::Stamp;
 use larder_wire::{Version, encode};
 use std::borrow::Cow;
@@ -60,7 +62,7 @@ impl Before {
         let mut text = self.start.borrow_mut();
         if self.start_of.replace(Some((address, stamp))) != Some((address, stamp)) {
             text.clear();
-            encode::address(&mut text, address.to_canonical());
+            write_client(&mut text, address.to_canonical());
             text.extend_from_slice(b" - - [");
             text.extend_from_slice(&self.date(stamp));
             text.extend_from_slice(b"] \"");
@@ -204,6 +206,14 @@ fn text(text: &str) -> Value<'_> {
     if text.is_empty() { Value::Nothing } else { Value::Text(text) }
 }
 
+/// The address of a client; `unix` where it has none.
+fn write_client(out: &mut Vec<u8>, address: IpAddr) {
+    match has_address(address) {
+        true => encode::address(out, address),
+        false => out.extend_from_slice(UNIX_CLIENTS.as_bytes()),
+    }
+}
+
 impl Value<'_> {
     /// Writes the value for lines that people read; no value is `-`.
     fn write(&self, out: &mut Vec<u8>) {
@@ -213,7 +223,7 @@ impl Value<'_> {
             Value::Name(id) => write!(out, "{id}"),
             Value::Flag(flag) => write!(out, "{flag}"),
             Value::Time(seconds, micros) => write!(out, "{seconds}.{micros:06}"),
-            Value::Address(address) => return encode::address(out, *address),
+            Value::Address(address) => return write_client(out, *address),
             Value::Text(text) => return escape(text, out),
             Value::Words(words) => return escape(words, out),
             Value::Pair(left, right) => {
@@ -231,7 +241,7 @@ impl Value<'_> {
             Value::Number(number) => write!(out, "{number}"),
             Value::Flag(flag) => write!(out, "{flag}"),
             Value::Time(seconds, micros) => write!(out, "\"{seconds}.{micros:06}\""),
-            Value::Address(address) => write!(out, "\"{address}\""),
+            Value::Address(address) => write!(out, "\"{}\"", ShownAddress(*address)),
             // A value in memory can be written without fail.
             Value::Text(text) => serde_json::to_writer(out, text).map_err(std::io::Error::from),
             Value::Words(words) => serde_json::to_writer(out, words).map_err(std::io::Error::from),
@@ -247,7 +257,7 @@ fn combined(record: &Record, before: &Before, query: Query, out: &mut Vec<u8>) {
     match record.user() {
         None => before.start(record.peer, record.stamp(), out),
         Some(user) => {
-            encode::address(out, record.peer.to_canonical());
+            write_client(out, record.peer.to_canonical());
             out.extend_from_slice(b" - ");
             column(user, out);
             out.extend_from_slice(b" [");

@@ -23,7 +23,8 @@ pub use ring::{Query, RECORD_BYTES_MAX, Ring, shortened, without_values};
 pub use run::{LaterRequest, Network, Run, RunExchange, RunMiss, RunStats, Way};
 pub use run_hosts::RunHost;
 pub use trail::{
-    Detail, Fetches, Keeping, Notes, OriginProtocol, Parallel, ParallelLimit, Peer, Reuse, Rule, Trail, Variant,
+    Detail, Fetches, Keeping, Notes, OriginProtocol, Parallel, ParallelLimit, Peer, ProxyHeaderNote, Reuse, Rule,
+    Trail, Variant,
 };
 pub use way::{ParentOrder, TakenWay, WayNote};
 

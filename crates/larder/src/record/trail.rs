@@ -13,6 +13,7 @@ use larder_cache::key::Key;
 use larder_cache::policy::vary::VARY_NAMES_MAX;
 use larder_cache::policy::{Asked, FreshnessFacts, Grace, NotStored, Terms, Usable};
 use larder_wire::date::Stamp;
+use larder_wire::proxy_protocol::{ProxyVersion, SentHeader};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::net::SocketAddr;
@@ -340,6 +341,8 @@ pub struct Notes {
     pub peer: Cell<Option<(Peer, Reuse)>>,
     /// The protocol of that connection.
     pub protocol: Cell<OriginProtocol>,
+    /// The header of the PROXY protocol with which that connection began, where it did.
+    pub proxy_header: Cell<Option<ProxyHeaderNote>>,
     /// Microseconds from the beginning until there was a connection.
     pub connected_micros: Cell<Option<u64>>,
     /// Microseconds from the beginning until the head of the answer was here.
@@ -494,6 +497,29 @@ impl OriginProtocol {
     }
 }
 
+/// The header of the PROXY protocol with which a connection to an origin began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProxyHeaderNote {
+    /// Its version.
+    pub version: ProxyVersion,
+    /// Whether it named the client; else the connection was Larder's own.
+    pub names_client: bool,
+}
+
+impl ProxyHeaderNote {
+    /// The note of a header that was sent.
+    pub fn of(header: SentHeader) -> ProxyHeaderNote {
+        ProxyHeaderNote { version: header.version, names_client: header.addresses.is_some() }
+    }
+}
+
+impl fmt::Display for ProxyHeaderNote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whom = if self.names_client { "the client" } else { "nobody, as one of Larder's own" };
+        write!(f, "a header of the PROXY protocol ({}) that names {whom}", self.version.as_str())
+    }
+}
+
 /// Whether a connection had served before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
@@ -510,6 +536,7 @@ impl Default for Notes {
             attempts: Cell::new(0),
             peer: Cell::new(None),
             protocol: Cell::default(),
+            proxy_header: Cell::default(),
             connected_micros: Cell::new(None),
             answered_micros: Cell::new(None),
             status: Cell::new(None),

@@ -17,6 +17,7 @@ use crate::record::Rule;
 use crate::upstream::Origin;
 use larder_cache::cache::Cache;
 use larder_rules::rule::Priority;
+use larder_wire::proxy_protocol::ProxyVersion;
 use larder_wire::{Fields, Host, RequestHead, Url};
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -272,6 +273,14 @@ impl Ask {
         match &self.route {
             Route::Site { origin, .. } => origin.http2.unwrap_or(config.upstream.http2),
             Route::Forward(_) | Route::Destination(..) => config.upstream.http2,
+        }
+    }
+
+    /// The version of the PROXY protocol by which the origin is told of the client, where it is.
+    pub fn proxy_protocol(&self) -> Option<ProxyVersion> {
+        match &self.route {
+            Route::Site { origin, .. } => origin.proxy_protocol,
+            Route::Forward(_) | Route::Destination(..) => None,
         }
     }
 

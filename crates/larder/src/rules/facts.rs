@@ -2,6 +2,7 @@
 //! from what the verdict depended on: a rule that is added later reads by these accessors too, and no memo skips it.
 
 use super::{ByRule, FoundFacts, Route, store_rules};
+use crate::client::has_address;
 use crate::clock;
 use crate::config::{Ambiguous, Config, Listen, Mirroring, Site, SiteOrigin, StoreRule, StoreRules};
 use crate::credential_secret::CredentialSecret;
@@ -644,9 +645,10 @@ impl<'a> Facts<'a> {
         self.url.as_ref()
     }
 
-    /// Whether another proxy has passed the request on: the connection is that proxy's, and not its client's alone.
+    /// Whether another proxy has passed the request on: the connection is that proxy's, and not its client's alone. A connection without an
+    /// address may be anybody's, and most often is such a proxy's.
     pub(super) fn is_passed_on(&self) -> bool {
-        ["Via", "Forwarded", "X-Forwarded-For"].iter().any(|name| self.has_field(name))
+        !has_address(self.client()) || ["Via", "Forwarded", "X-Forwarded-For"].iter().any(|name| self.has_field(name))
     }
 
     /// Whether the list of this name covers the URL; a list that there is not covers nothing.

@@ -159,7 +159,7 @@ fn judge_with(env: &Env, peer: &PeerFacts, request: &RequestHead, found: &FoundF
         asker: listener.asker,
         own: &own,
         inside: peer.inside.as_deref(),
-        destination: peer.destination.as_deref().copied(),
+        destination: peer.destination(),
         client: peer.address.ip(),
         certificate: peer.certificate.as_deref(),
         sni: peer.sni.as_deref(),

@@ -5,6 +5,7 @@ use super::by_table::{AnswerChanges, ByTable, Limited, Storing};
 use super::facts::Facts;
 use super::gate::{self, Refused};
 use super::pages::ambiguous;
+use crate::client::ShownAddress;
 use crate::clock;
 use crate::config::next_hop::HopsByRule;
 use crate::config::rule::{ClosedDestinations, RuleTable};
@@ -461,7 +462,7 @@ impl<'f, 'a> Subject<'f, 'a> {
         let mut text = String::new();
         let target = self.target.unwrap_or_default();
         match value {
-            Placeholder::Client => _ = write!(text, "{}", self.facts.client().to_canonical()),
+            Placeholder::Client => _ = write!(text, "{}", ShownAddress(self.facts.client())),
             Placeholder::Host => text.push_str(self.host.as_str()),
             Placeholder::Path => text.push_str(self.path()),
             Placeholder::Port => _ = write!(text, "{}", self.port),

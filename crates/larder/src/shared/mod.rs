@@ -5,7 +5,7 @@ mod folder;
 pub use folder::StoreFolder;
 
 use crate::acme;
-use crate::bind;
+use crate::bind::{self, SocketFile};
 use crate::clock;
 use crate::config::{Config, Listen, Loaded, ValueSource};
 use crate::env::Common;
@@ -129,6 +129,8 @@ pub struct OpenListener {
     pub files: CertificateStamp,
     /// The listener.
     pub listener: Arc<Listener>,
+    /// The file of its Unix socket, where it has one.
+    pub file: Option<SocketFile>,
 }
 
 struct OpenRun {
@@ -247,6 +249,8 @@ impl Shared {
     /// Tells all workers to accept no more connections and to let requests end.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
+        // From here on nobody connects, and the next program may take the path.
+        self.listeners.lock().iter_mut().for_each(|open| drop(open.file.take()));
         for worker in self.commands.lock().iter() {
             let _ = worker.try_send(Command::Drain);
         }
@@ -288,9 +292,9 @@ impl Shared {
             Way::Mirror => None,
         };
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let sockets =
-            bind::bind_for(address, self.common.config.workers).map_err(|error| StartError::Listen(address, error))?;
-        let proxy = sockets[0].local_addr().map_err(|error| StartError::Listen(address, error))?;
+        let sockets = bind::bind_for(address, self.common.config.workers)
+            .map_err(|error| StartError::Listen(address.to_string(), error))?;
+        let proxy = sockets[0].local_addr().map_err(|error| StartError::Listen(address.to_string(), error))?;
         let id = format!("run-{}", self.runs_opened.fetch_add(1, Ordering::Relaxed) + 1);
         let run = Arc::new(Run::new(id.clone(), network));
         // It has no `[[listen]]` of its own: HTTP/2 is spoken where any other listener speaks it.
@@ -392,7 +396,7 @@ pub fn listener(listen: &Listen, of_sites: &Arc<SiteCertificates>) -> Result<Arc
 #[derive(Debug)]
 pub enum StartError {
     /// An address cannot be listened on.
-    Listen(SocketAddr, io::Error),
+    Listen(String, io::Error),
     /// HTTP/3 can't be served at an address.
     ListenUdp(SocketAddr, io::Error),
     /// A file or folder is not as it must be.

@@ -128,6 +128,7 @@ impl Simulated {
             bound,
             files: CertificateStamp::default(),
             listener: Arc::clone(&listener),
+            file: None,
         });
         shared.note_own_addresses(shared.listeners.lock().iter());
         let (mut workers, mut serving) = (Vec::new(), Vec::new());

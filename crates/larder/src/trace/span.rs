@@ -1,5 +1,6 @@
 //! Spans as values: the attributes of a request and of a fetch, by OpenTelemetry's conventions for HTTP.
 
+use crate::client::ShownAddress;
 use crate::clock;
 use crate::config::Tracing;
 use crate::record::{Names, Notes, Outcome, Query, Record, Reuse, shortened};
@@ -99,7 +100,7 @@ impl Span {
                 Version::Http3 => "3",
             },
         );
-        told.text("client.address", record.peer.to_canonical().to_string());
+        told.text("client.address", ShownAddress(record.peer).to_string());
         told.text("larder.request.id", names.name(record.number).to_string());
         told.text("larder.cache.outcome", record.outcome.class_word());
         if let Some(cause) = record.trail.cause {

@@ -9,6 +9,7 @@ use super::fault::{Retry, UpstreamFault, UpstreamFaultKind};
 use super::h2::{self, Protocol, Stream};
 use super::idle::ConnectionChoice;
 use super::permits::{Grant, OriginState, Permit};
+use super::wanted::Wanted;
 use super::{h1, parents};
 use crate::config::OriginHttp2;
 use crate::record::{OriginProtocol, Reuse};
@@ -35,14 +36,18 @@ enum Choice {
 }
 
 impl Upstreams {
-    /// Whether HTTP/2 may carry a request, as far as its URL says. Parents, sockets and gateways are asked by HTTP/1.1.
+    /// Whether HTTP/2 may carry a request, as far as its URL says. Parents, sockets and gateways are asked by HTTP/1.1, and so
+    /// are origins that are told of the client by the PROXY protocol: a connection that streams of several clients share is nobody's.
     pub(super) fn may_go_by_h2(&self, call: &Call<'_>) -> bool {
         let is_permitted = match call.to.scheme {
             Scheme::Https => call.http2 == OriginHttp2::Auto,
             Scheme::Http => call.http2 == OriginHttp2::PriorKnowledge,
             Scheme::Ftp => false,
         };
-        is_permitted && !call.to.host.is_local() && parents::of(call.to, call.reach).is_none()
+        is_permitted
+            && call.proxy_protocol.is_none()
+            && !call.to.host.is_local()
+            && parents::of(call.to, call.reach).is_none()
     }
 
     /// Sends a request by HTTP/2, or by HTTP/1.1 where its origin speaks that. It is sent again where the origin did not process it, and
@@ -82,7 +87,7 @@ impl Upstreams {
             Leased::H2(stream, permit) => {
                 let reuse = if stream.is_reused() { Reuse::Again } else { Reuse::New };
                 let (at, peer) = (stream.leased_at(), stream.peer());
-                (call.on)(CallEvent::Connected { at, peer, reuse, protocol: OriginProtocol::Http2 });
+                (call.on)(CallEvent::Connected { at, peer, reuse, protocol: OriginProtocol::Http2, header: None });
                 let (head, stream) = h2::ask(stream, call).await?;
                 if let Some(address) = peer.address() {
                     self.heard_from_again(call, address.ip());
@@ -113,8 +118,9 @@ impl Upstreams {
                     true => ConnectionChoice::IdleAllowed,
                     false => ConnectionChoice::NewOnly,
                 };
+                let wanted = Wanted { reach: call.reach, header: None };
                 let connection =
-                    self.connection_with(permit, (choice, handed_on), call.reach, Instant::now(), call.on).await?;
+                    self.connection_with(permit, (choice, handed_on), wanted, Instant::now(), call.on).await?;
                 return Ok(Leased::H1(connection));
             }
             if let Some(link) = origin.http2.with_room(call.reach, since) {
@@ -162,8 +168,9 @@ impl Upstreams {
         origin.make_room();
         (call.on)(CallEvent::Connecting);
         let began = Instant::now();
+        let wanted = Wanted { reach: call.reach, header: None };
         self.shared.settings.memory.outages.tries(origin.origin(), began);
-        let opened = self.open_wire(&permit, &self.shared.tls_http2, call.reach, call.on).await?;
+        let opened = self.open_wire(&permit, &self.shared.tls_http2, wanted, call.on).await?;
         if call.to.scheme == Scheme::Https && !opened.wire.speaks_http2() {
             origin.http2.speaks_http11(Instant::now());
             return Ok(Leased::H1(h1::Connection::opened(opened, permit, Rc::clone(&self.shared))));

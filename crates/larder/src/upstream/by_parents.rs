@@ -7,6 +7,7 @@ use super::h1::{self, Connection};
 use super::idle::ConnectionChoice;
 use super::parents::{self, FarEnd, NoParent, Parents};
 use super::permits::{Grant, Permit};
+use super::wanted::Wanted;
 use super::{Shared, Upstreams};
 use crate::client::Client;
 use crate::reach::Reach;
@@ -43,7 +44,7 @@ impl Upstreams {
             }
         };
         let over = Reach::Through(through.over_idle(&memory.parents, now));
-        if let Some(idle) = origin.idle_for(choice, &over, handed_on, now) {
+        if let Some(idle) = origin.idle_for(choice, Wanted { reach: &over, header: None }, handed_on, now) {
             origin.count(|counts| counts.reused += 1);
             if let Some(idle) = &idle.parent {
                 let taken = TakenWay::Parent(Arc::clone(&idle.parent), ParentOrder::By(through.order));
@@ -75,7 +76,8 @@ impl Upstreams {
                 on(CallEvent::WayTaken(note));
                 let reach = reach.clone().directly();
                 let now = Instant::now();
-                let direct = Box::pin(self.connection((url, tls_name), choice, &reach, now, (asked_by, on)));
+                let wanted = Wanted { reach: &reach, header: None };
+                let direct = Box::pin(self.connection((url, tls_name), choice, wanted, now, (asked_by, on)));
                 timeout(left, direct).await.unwrap_or_else(|_| Err(direct_too_slow(&url.host)))
             }
         }

@@ -6,6 +6,7 @@ use crate::reach::Reach;
 use crate::record::{GroupNote, OriginProtocol, Peer, Reuse, WayNote};
 use crate::request_body::{Pieces, RequestBody};
 use larder_rules::rule::Priority;
+use larder_wire::proxy_protocol::{Addresses, ProxyVersion, SentHeader};
 use larder_wire::{Fields, Host, Method, ResponseHead, Url};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -36,8 +37,20 @@ pub struct Call<'a> {
     pub silent_for: Option<Duration>,
     /// Whether the origin may be asked by HTTP/2.
     pub http2: OriginHttp2,
+    /// The version of the PROXY protocol whose header a new connection begins with; `None`: it begins with none. Such a request goes by
+    /// HTTP/1.1.
+    pub proxy_protocol: Option<ProxyVersion>,
+    /// The client and the address that it connected to, for that header; `None` where the request is Larder's own.
+    pub proxied: Option<Addresses>,
     /// Called with each event on the way to the response.
     pub on: &'a dyn Fn(CallEvent),
+}
+
+impl Call<'_> {
+    /// The header with which a connection for this request begins.
+    pub(super) fn sent_header(&self) -> Option<SentHeader> {
+        self.proxy_protocol.map(|version| SentHeader { version, addresses: self.proxied })
+    }
 }
 
 /// The body of a request to an origin.
@@ -67,6 +80,8 @@ pub enum CallEvent {
         reuse: Reuse,
         /// The protocol that it speaks.
         protocol: OriginProtocol,
+        /// The header of the PROXY protocol with which it began, where it did.
+        header: Option<SentHeader>,
     },
     /// The way that was taken, where parents are meant, or that none led there.
     WayTaken(Box<WayNote>),

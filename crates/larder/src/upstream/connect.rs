@@ -4,11 +4,13 @@
 use super::dns::{Answer, Answers, Dns};
 use super::fault::{DnsTrouble, UpstreamFault, UpstreamFaultKind};
 use super::unreachable::{Attempt, Target, Unreachable};
+use super::wanted::Wanted;
 use super::{Origin, Settings};
 #[cfg(test)]
 use crate::in_memory::network;
 use crate::reach::Reach;
 use crate::wire::Wire;
+use larder_wire::proxy_protocol::SentHeader;
 use larder_wire::{Host, Scheme};
 use rustls::pki_types::ServerName;
 use std::cell::Cell;
@@ -20,6 +22,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsConnector;
@@ -36,23 +39,30 @@ const ADDRESSES_MAX: usize = 16;
 pub(super) struct Opened {
     pub wire: Wire,
     pub peer: SocketAddr,
+    /// The header of the PROXY protocol with which it began.
+    pub header: Option<Box<SentHeader>>,
 }
 
-/// Connects to an origin, TLS included, within `connect_timeout`. `favourite` is the address that won last time; `accepted` is called
-/// when an address has accepted a connection on which TLS begins.
+/// Connects to an origin, TLS included, within `connect_timeout`. A header of the PROXY protocol goes out before all else. `favourite` is the
+/// address that won last time; `accepted` is called when an address has accepted a connection on which TLS begins.
 pub(super) async fn open(
     dns: &Dns,
     tls: &TlsConnector,
     settings: &Settings,
     (origin, favourite): (&Origin, Option<IpAddr>),
-    reach: &Reach,
+    wanted: Wanted<'_>,
     accepted: &dyn Fn(),
 ) -> Result<Opened, UpstreamFault> {
     let limit = settings.connect_timeout;
     let unreachable = &settings.memory.unreachable;
     within(limit, &origin.host, async |phase| {
-        let race = Race::new(origin.port, favourite, unreachable, limit, reach);
-        let (wire, peer) = dial(dns, &origin.host, race, phase).await?;
+        let race = Race::new(origin.port, favourite, unreachable, limit, wanted.reach);
+        let (mut wire, peer) = dial(dns, &origin.host, race, phase).await?;
+        let header = wanted.header.copied().map(Box::new);
+        if let Some(header) = &header {
+            // Boxed, as all that is large and rare here.
+            Box::pin(begin_with(&mut wire, header)).await?;
+        }
         let wire = match origin.scheme {
             Scheme::Http => wire,
             Scheme::Ftp => gateway(wire, &origin.host)?,
@@ -68,9 +78,15 @@ pub(super) async fn open(
                 session?
             }
         };
-        Ok(Opened { wire, peer })
+        Ok(Opened { wire, peer, header })
     })
     .await
+}
+
+/// Sends the header of the PROXY protocol, which comes before the first byte of a request or of TLS.
+pub(super) async fn begin_with(wire: &mut Wire, header: &SentHeader) -> Result<(), UpstreamFault> {
+    let sent = wire.write_all(&header.bytes()).await;
+    sent.map_err(|error| UpstreamFault::reset(&error, "its header of the PROXY protocol was sent").after_contact())
 }
 
 /// Connects to a host without TLS within this time: the far end of a tunnel, or a parent.

@@ -8,6 +8,7 @@ use super::fault::{Retry, UpstreamFault, UpstreamFaultKind};
 use super::group::GroupState;
 use super::h1;
 use super::idle::ConnectionChoice;
+use super::wanted::Wanted;
 use super::{HeldPermit, Origin, Upstreams};
 use crate::config::OriginHttp2;
 use crate::config::url::group_name;
@@ -209,11 +210,12 @@ impl Upstreams {
     }
 
     async fn connect_for(&self, call: &Call<'_>, choice: ConnectionChoice) -> Result<h1::Connection, UpstreamFault> {
+        let header = call.sent_header();
         let connection = self
             .connection(
                 (call.to, call.tls_name),
                 choice,
-                call.reach,
+                Wanted { reach: call.reach, header: header.as_ref() },
                 call.begins,
                 ((call.client, call.priority), call.on),
             )
@@ -248,7 +250,7 @@ async fn ask_in_turn(
 pub(super) fn note_connected(call: &Call<'_>, connection: &h1::Connection) {
     let reuse = if connection.is_reused() { Reuse::Again } else { Reuse::New };
     let (at, peer) = (connection.leased_at(), connection.peer());
-    (call.on)(CallEvent::Connected { at, peer, reuse, protocol: OriginProtocol::Http11 });
+    (call.on)(CallEvent::Connected { at, peer, reuse, protocol: OriginProtocol::Http11, header: connection.header() });
 }
 
 fn response(head: ResponseHead, connection: h1::Connection, call: &Call<'_>) -> OriginResponse {

@@ -395,7 +395,7 @@ fn blame(request: &mut MemberRequest, fault: &UpstreamFault) {
 
 /// The same request to a member.
 fn call_to<'c>(call: &Call<'c>, member: &'c OriginMember, fields: &'c Fields, on: &'c dyn Fn(CallEvent)) -> Call<'c> {
-    let OriginMember { url, sni, http2, .. } = member;
+    let OriginMember { url, sni, http2, proxy_protocol, .. } = member;
     Call {
         to: url,
         tls_name: sni.as_ref(),
@@ -409,6 +409,8 @@ fn call_to<'c>(call: &Call<'c>, member: &'c OriginMember, fields: &'c Fields, on
         begins: Instant::now(),
         silent_for: call.silent_for,
         http2: http2.unwrap_or(call.http2),
+        proxy_protocol: *proxy_protocol,
+        proxied: call.proxied,
         on,
     }
 }

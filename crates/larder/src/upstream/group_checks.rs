@@ -89,6 +89,8 @@ async fn ask(upstreams: &Upstreams, member: &OriginMember, check: &OriginCheck) 
         begins: Instant::now(),
         silent_for: None,
         http2: member.http2.unwrap_or_default(),
+        proxy_protocol: member.proxy_protocol,
+        proxied: None,
         on: &|_| {},
     };
     let mut response = upstreams.call_one(&mut call).await?;

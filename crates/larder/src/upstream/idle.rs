@@ -1,10 +1,12 @@
 //! The idle connections to one origin: which of them serve again, and when the others are closed.
 
 use super::parents::ThroughParent;
+use super::wanted::Wanted;
 use crate::mount::Process;
 use crate::reach::Reach;
 use crate::record::Peer;
 use crate::wire::Wire;
+use larder_wire::proxy_protocol::SentHeader;
 use socket2::SockRef;
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -27,13 +29,15 @@ pub(super) struct IdleConnection {
     pub acknowledged_within: Option<Duration>,
     /// The parent through which it leads, where one does.
     pub parent: Option<ThroughParent>,
+    /// The header of the PROXY protocol with which it began: the origin takes it for that client's as long as it lives.
+    pub header: Option<Box<SentHeader>>,
 }
 
 impl IdleConnection {
     /// Itself, if it can serve a request that may reach so far: one name may have led one client to an address where another
     /// may not go, and the origin may have closed the connection.
-    pub fn for_request(mut self, reach: &Reach) -> Option<IdleConnection> {
-        (is_within(reach, &self) && is_quiet(&mut self.wire, Look::AtSocket)).then_some(self)
+    pub fn for_request(mut self, wanted: Wanted<'_>) -> Option<IdleConnection> {
+        (is_wanted(wanted, &self) && is_quiet(&mut self.wire, Look::AtSocket)).then_some(self)
     }
 }
 
@@ -78,11 +82,11 @@ impl IdleConnections {
     }
 
     /// Takes the one that was used last and can serve a request that may reach so far.
-    pub fn take(&self, reach: &Reach, now: Instant) -> Option<IdleConnection> {
+    pub fn take(&self, wanted: Wanted<'_>, now: Instant) -> Option<IdleConnection> {
         loop {
             let mut parked = {
                 let mut all = self.parked.borrow_mut();
-                let at = all.iter().rposition(|parked| is_within(reach, &parked.connection))?;
+                let at = all.iter().rposition(|parked| is_wanted(wanted, &parked.connection))?;
                 all.remove(at)
             };
             self.total.set(self.total.get() - 1);
@@ -164,6 +168,11 @@ impl IdleConnections {
         all.retain_mut(|parked| now < parked.until && is_quiet(&mut parked.connection.wire, Look::AtEvents));
         self.total.set(self.total.get() - (before - all.len()));
     }
+}
+
+/// Whether a connection is one of those that a request may have.
+fn is_wanted(wanted: Wanted<'_>, connection: &IdleConnection) -> bool {
+    connection.header.as_deref() == wanted.header && is_within(wanted.reach, connection)
 }
 
 /// Whether a request that may reach so far may use a connection. Origins without an address are those of the configuration.

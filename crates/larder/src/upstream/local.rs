@@ -1,10 +1,12 @@
 //! The way to origins of this machine: a server behind a Unix socket, and the processes of an application.
 
 use super::call::{Call, CallEvent};
+use super::connect::begin_with;
 use super::fault::{UpstreamFault, UpstreamFaultKind};
 use super::h1::Connection;
 use super::idle::{ConnectionChoice, IdleConnection};
-use super::permits::Permit;
+use super::permits::{OriginState, Permit};
+use super::wanted::Wanted;
 use super::{Shared, Upstreams};
 use crate::config::url::socket_path;
 use crate::mount::{Failure, MountState, MountStream, MountTrouble, REQUEST_NAME, Room, Spool, connect_socket};
@@ -12,6 +14,7 @@ use crate::reach::Reach;
 use crate::record::Peer;
 use crate::request_body::{Piece, Pieces, RequestBody};
 use crate::wire::Wire;
+use larder_wire::proxy_protocol::SentHeader;
 use larder_wire::{Fields, ResponseHead};
 use std::io;
 use std::path::Path;
@@ -28,25 +31,26 @@ impl Upstreams {
         permit: Permit,
         choice: ConnectionChoice,
         (handed_on, now): (Option<IdleConnection>, Instant),
-        reach: &Reach,
+        wanted: Wanted<'_>,
         on: &dyn Fn(CallEvent),
     ) -> Result<Connection, UpstreamFault> {
         let origin = Rc::clone(permit.origin());
         let host = &origin.origin().host;
-        if !matches!(reach, Reach::Configured) {
+        if !matches!(wanted.reach, Reach::Configured) {
             // No URL has such a host, so nobody asks for it but a site of the configuration.
             return Err(UpstreamFault::out_of_reach());
         }
         let shared = &self.shared;
         if let Some(path) = socket_path(host) {
-            if let Some(idle) = origin.idle_for(choice, reach, handed_on, now) {
+            if let Some(idle) = origin.idle_for(choice, wanted, handed_on, now) {
                 origin.count(|counts| counts.reused += 1);
                 return Ok(Connection::again(idle, permit, Rc::clone(shared), now));
             }
             origin.make_room();
             on(CallEvent::Connecting);
             let wire = shared.open_socket(path, connect_socket(path)).await.map(Wire::Unix);
-            return Ok(Connection::local(counted(wire, &permit)?, Peer::Socket, permit, Rc::clone(shared)));
+            let (wire, header) = told(counted(wire, &permit)?, wanted, &origin).await?;
+            return Ok(Connection::local((wire, Peer::Socket), header, permit, Rc::clone(shared)));
         }
         if let Some(idle) = handed_on {
             // It may be one to another process than the one that has room.
@@ -79,7 +83,7 @@ impl Upstreams {
             let path = lease.process().socket.clone();
             let wire = shared.open_socket(&path, MountStream::connect(lease)).await;
             match counted(wire.map(|stream| Wire::Mount(Box::new(stream))), &permit) {
-                Ok(wire) => return Ok(Connection::local(wire, peer, permit, Rc::clone(shared))),
+                Ok(wire) => return Ok(Connection::local((wire, peer), None, permit, Rc::clone(shared))),
                 // It has just ended, and nothing of the request was sent to it: another one has room, or will have.
                 Err(fault) if fault.kind == UpstreamFaultKind::Refused && tries_left > 0 => {}
                 Err(fault) => return Err(fault),
@@ -180,6 +184,18 @@ async fn hand_on(mut spool: Spool, (end, mut rest): (Option<Fields>, Pieces), to
 
 /// Processes that one request tries to reach, where they end before it has reached them.
 const PROCESSES_TRIED_MAX: u32 = 4;
+
+/// The same connection, behind the header of the PROXY protocol that the request wants.
+async fn told(
+    mut wire: Wire,
+    wanted: Wanted<'_>,
+    origin: &OriginState,
+) -> Result<(Wire, Option<Box<SentHeader>>), UpstreamFault> {
+    let Some(header) = wanted.header else { return Ok((wire, None)) };
+    begin_with(&mut wire, header).await?;
+    origin.count(|counts| counts.proxy_headers += 1);
+    Ok((wire, Some(Box::new(*header))))
+}
 
 fn counted(wire: Result<Wire, UpstreamFault>, permit: &Permit) -> Result<Wire, UpstreamFault> {
     permit.origin().count(|counts| match &wire {

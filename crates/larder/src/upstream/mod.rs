@@ -36,6 +36,7 @@ mod tests;
 mod unreachable;
 mod wait_limit;
 mod waiting;
+mod wanted;
 
 pub use ask_neighbours::{AskedNeighbour, NeighbourFound, NeighbourQuestion};
 pub use body::BodySource;
@@ -80,6 +81,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use wait_limit::LimitClock;
+use wanted::Wanted;
 
 /// Times, limits and trust for all origins of a worker.
 #[derive(Clone)]
@@ -242,6 +244,8 @@ pub struct Counts {
     pub failed: u64,
     /// Connections closed because bytes came after the end of an answer.
     pub desynchronised: u64,
+    /// Connections that began with a header of the PROXY protocol.
+    pub proxy_headers: u64,
     /// Requests sent by HTTP/2.
     pub http2_requests: u64,
     /// Requests that the origin had not processed by HTTP/2, and that were sent again.
@@ -258,6 +262,7 @@ impl Counts {
             reused: self.reused + other.reused,
             failed: self.failed + other.failed,
             desynchronised: self.desynchronised + other.desynchronised,
+            proxy_headers: self.proxy_headers + other.proxy_headers,
             http2_requests: self.http2_requests + other.http2_requests,
             http2_unprocessed: self.http2_unprocessed + other.http2_unprocessed,
             http2_faults: self.http2_faults + other.http2_faults,
@@ -361,13 +366,14 @@ impl Upstreams {
         &self,
         (url, tls_name): (&Url, Option<&Host>),
         choice: ConnectionChoice,
-        reach: &Reach,
+        wanted: Wanted<'_>,
         now: Instant,
         (asked_by, on): ((Option<Client>, Priority), &dyn Fn(CallEvent)),
     ) -> Result<Connection, UpstreamFault> {
-        if let Some(parents) = parents::of(url, reach) {
+        if let Some(parents) = parents::of(url, wanted.reach) {
             // Boxed, as all that is large and rare here: a fetch is copied as it begins.
-            let asked = self.connection_by_parents((url, tls_name), choice, (reach, &parents), now, (asked_by, on));
+            let through = (wanted.reach, &parents);
+            let asked = self.connection_by_parents((url, tls_name), choice, through, now, (asked_by, on));
             return Box::pin(asked).await;
         }
         let origin = self.shared.pool.origin((url, tls_name), now);
@@ -381,9 +387,9 @@ impl Upstreams {
         };
         if url.host.is_local() {
             // Boxed, as all that is large and rare here.
-            return Box::pin(self.local(permit, choice, (handed_on, now), reach, on)).await;
+            return Box::pin(self.local(permit, choice, (handed_on, now), wanted, on)).await;
         }
-        self.connection_with(permit, (choice, handed_on), reach, now, on).await
+        self.connection_with(permit, (choice, handed_on), wanted, now, on).await
     }
 
     /// A connection of HTTP/1.1 for a request that has its permit.
@@ -391,23 +397,28 @@ impl Upstreams {
         &self,
         permit: Permit,
         (choice, handed_on): (ConnectionChoice, Option<IdleConnection>),
-        reach: &Reach,
+        wanted: Wanted<'_>,
         now: Instant,
         on: &dyn Fn(CallEvent),
     ) -> Result<Connection, UpstreamFault> {
         let origin = Rc::clone(permit.origin());
-        if let Some(idle) = origin.idle_for(choice, reach, handed_on, now) {
+        if let Some(idle) = origin.idle_for(choice, wanted, handed_on, now) {
             origin.count(|counts| counts.reused += 1);
             return Ok(Connection::again(idle, permit, Rc::clone(&self.shared), now));
         }
         origin.make_room();
         on(CallEvent::Connecting);
         self.shared.settings.memory.outages.tries(permit.origin().origin(), now);
-        Box::pin(self.open(permit, reach, on)).await
+        Box::pin(self.open(permit, wanted, on)).await
     }
 
-    async fn open(&self, permit: Permit, reach: &Reach, on: &dyn Fn(CallEvent)) -> Result<Connection, UpstreamFault> {
-        let opened = self.open_wire(&permit, &self.shared.tls, reach, on).await?;
+    async fn open(
+        &self,
+        permit: Permit,
+        wanted: Wanted<'_>,
+        on: &dyn Fn(CallEvent),
+    ) -> Result<Connection, UpstreamFault> {
+        let opened = self.open_wire(&permit, &self.shared.tls, wanted, on).await?;
         Ok(Connection::opened(opened, permit, Rc::clone(&self.shared)))
     }
 
@@ -416,13 +427,14 @@ impl Upstreams {
         &self,
         permit: &Permit,
         tls: &TlsConnector,
-        reach: &Reach,
+        wanted: Wanted<'_>,
         on: &dyn Fn(CallEvent),
     ) -> Result<Opened, UpstreamFault> {
         let Shared { settings, dns, .. } = &*self.shared;
         let (origin, favourite) = (permit.origin().origin(), permit.origin().favourite());
-        match connect::open(dns, tls, settings, (origin, favourite), reach, &|| on(CallEvent::Accepted)).await {
+        match connect::open(dns, tls, settings, (origin, favourite), wanted, &|| on(CallEvent::Accepted)).await {
             Ok(opened) => {
+                permit.origin().count(|counts| counts.proxy_headers += u64::from(opened.header.is_some()));
                 self.heard_from(permit.origin().origin(), opened.peer.ip());
                 permit.origin().prefer(opened.peer.ip());
                 permit.origin().count(|counts| counts.opened += 1);

@@ -10,12 +10,12 @@ use super::fault::{UpstreamFault, UpstreamFaultKind};
 use super::h2::Connections;
 use super::idle::{ConnectionChoice, IdleConnection, IdleConnections};
 use super::waiting::{Ticket, Waiting, WaitingRequests};
+use super::wanted::Wanted;
 use super::{Counts, Origin, OriginStats, Settings};
 use crate::client::Client;
 use crate::overload::StandingDelay;
 #[cfg(test)]
 use crate::planted::{self, Planted};
-use crate::reach::Reach;
 use larder_rules::rule::Priority;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -351,19 +351,19 @@ impl OriginState {
     pub fn idle_for(
         self: &Rc<OriginState>,
         choice: ConnectionChoice,
-        reach: &Reach,
+        wanted: Wanted<'_>,
         handed_on: Option<IdleConnection>,
         now: Instant,
     ) -> Option<IdleConnection> {
         if choice == ConnectionChoice::NewOnly {
             return None;
         }
-        if let Some(idle) = handed_on.and_then(|idle| idle.for_request(reach)) {
+        if let Some(idle) = handed_on.and_then(|idle| idle.for_request(wanted)) {
             return Some(idle);
         }
         #[cfg(test)]
         let idle_before = self.idle.len();
-        let taken = self.idle.take(reach, now);
+        let taken = self.idle.take(wanted, now);
         #[cfg(test)]
         if planted::is(Planted::LeakedPermit) && taken.is_none() && self.idle.len() < idle_before {
             Box::leak(Box::new(Permit::try_take(self, None)));

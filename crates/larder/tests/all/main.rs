@@ -4,6 +4,7 @@
 mod acme;
 mod cluster;
 mod config_files;
+mod doors;
 mod first_minutes;
 mod http2;
 mod http3;

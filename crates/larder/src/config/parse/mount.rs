@@ -62,6 +62,9 @@ impl Parser {
             if let Some(http2) = site.http2 {
                 self.http2_of_site(site, http2);
             }
+            if let Some(version) = site.proxy_protocol {
+                self.proxy_protocol_of_site(site, version);
+            }
             if is_nameless(&site.origin.host) && site.host_header == HostHeader::Origin {
                 let message = format!("{place}: host = \"origin\" needs an origin that has a name");
                 let hint = "a socket and an application get the `Host` that the client asked for";
@@ -79,6 +82,8 @@ impl Parser {
             }
         }
         let config = &mut self.loaded.config;
+        config.tells_origins_of_clients = sites.iter().any(|site| site.proxy_protocol.is_some())
+            || config.origins.iter().flat_map(|group| &group.members).any(|member| member.proxy_protocol.is_some());
         (config.listens, config.mounts) = (listens, mounts);
         config.sites = Sites::new(sites);
     }

@@ -2,11 +2,13 @@
 
 use super::Parser;
 use super::mount::is_nameless;
-use crate::config::origin::{MemberHost, OriginGroup, OriginMember};
+use crate::config::application::Application;
+use crate::config::origin::{MemberHost, OriginGroup, OriginMember, PROXY_PROTOCOL_BESIDE_HTTP2};
 use crate::config::setting::{Setting, kind};
 use crate::config::table::{ORIGIN, ORIGIN_CHECK, ORIGIN_EJECT, ORIGIN_HEDGE, ORIGIN_MEMBER, ORIGIN_RETRY};
 use crate::config::{HostHeader, OriginHttp2, Site, SiteOrigin, url};
 use larder_wire::Scheme;
+use larder_wire::proxy_protocol::ProxyVersion;
 use std::ops::Range;
 use std::sync::Arc;
 use toml::Spanned;
@@ -97,6 +99,13 @@ impl Parser {
             if !missing && let Some((message, hint)) = member.http2.and_then(|http2| http2.unfit(member.url.scheme)) {
                 self.problem(span.clone(), message.to_owned(), Some(hint.to_owned()));
             }
+            if !missing
+                && member.proxy_protocol.is_some()
+                && member.http2.is_some_and(|http2| http2 != OriginHttp2::Off)
+            {
+                let (message, hint) = PROXY_PROTOCOL_BESIDE_HTTP2;
+                self.problem(span.clone(), message.to_owned(), Some(hint.to_owned()));
+            }
             if !missing && member.host == MemberHost::Own && is_nameless(&member.url.host) {
                 let message = "`host = \"origin\"` is for a member that has a name".to_owned();
                 let hint = "write the `Host` that the server behind the socket expects, or leave out `host`".to_owned();
@@ -142,6 +151,29 @@ impl Parser {
         match unfit {
             Some((message, hint)) => self.conflict("site", &format!("{}: {message}", site.place), Some(hint)),
             None => Arc::make_mut(&mut site.origin).http2 = Some(http2),
+        }
+    }
+
+    /// Notes at a site's origin by which version of the PROXY protocol it is told of the client.
+    pub(super) fn proxy_protocol_of_site(&mut self, site: &mut Site, version: ProxyVersion) {
+        let host = &site.origin.host;
+        let unfit = match (url::group_name(host), Application::is_origin(host)) {
+            (Some(_), _) => Some((
+                "`proxy_protocol` of a site is for an origin that is a URL or a socket",
+                "leave it out; the members of an [[origin]] say it themselves",
+            )),
+            (None, true) => Some((
+                "an application has no use for `proxy_protocol`: it finds the client's address in its surroundings",
+                "leave it out",
+            )),
+            (None, false) if site.http2.is_some_and(|http2| http2 != OriginHttp2::Off) => {
+                Some(PROXY_PROTOCOL_BESIDE_HTTP2)
+            }
+            (None, false) => None,
+        };
+        match unfit {
+            Some((message, hint)) => self.conflict("site", &format!("{}: {message}", site.place), Some(hint)),
+            None => Arc::make_mut(&mut site.origin).proxy_protocol = Some(version),
         }
     }
 
@@ -261,6 +293,15 @@ mod tests {
                 "[[origin]]\nname = \"a\"\nmembers = [{ url = \"https://a\", http2 = \"prior-knowledge\" }]\n"
                     .to_owned(),
                 "for an origin in clear text",
+            ),
+            (
+                "[[origin]]\nname = \"a\"\nmembers = [{ url = \"https://a\", http2 = \"auto\", proxy_protocol = \"v1\" }]\n"
+                    .to_owned(),
+                "streams of several clients",
+            ),
+            (
+                format!("{SITE}proxy_protocol = \"v2\"\n[[origin]]\nname = \"app\"\n{member}\n"),
+                "is for an origin that is a URL or a socket",
             ),
             (format!("{SITE}http2 = \"auto\"\n[[origin]]\nname = \"app\"\n{member}\n"), "for an origin that is a URL"),
             (

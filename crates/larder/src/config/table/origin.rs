@@ -1,6 +1,9 @@
 //! The settings of an `[[origin]]`, and of the tables in it.
 
-use crate::config::origin::{BalanceKey, MemberHost, OriginGroup, OriginHttp2, OriginMember, is_token};
+use crate::config::origin::{
+    BalanceKey, MemberHost, OriginGroup, OriginHttp2, OriginMember, choose_proxy_protocol, is_token,
+    proxy_protocol_word,
+};
 use crate::config::setting::{Field, Setting, word};
 use crate::config::url;
 use larder_balance::Balance;
@@ -131,6 +134,15 @@ pub static ORIGIN_MEMBER: &[Setting<OriginMember>] = &[
     )
     .default_words("`upstream.http2`")
     .about("Whether the member is asked by HTTP/2: where it chooses that in the handshake of TLS (`auto`), or in clear text without asking (`prior-knowledge`, for a URL with http)."),
+    OfMember::new(
+        "origin.member.proxy_protocol",
+        Field::Text {
+            form: "off, v1 or v2",
+            read: |m| proxy_protocol_word(m.proxy_protocol).to_owned(),
+            write: |m, text| choose_proxy_protocol(&mut m.proxy_protocol, text),
+        },
+    )
+    .about("Whether connections to the member begin with a header of the PROXY protocol, of this version, that names the client ([proxy-protocol.md](proxy-protocol.md#to-origins)); those of checks are Larder's own (`LOCAL`)."),
     OfMember::new("origin.member.requests", Field::Count(|m| &mut m.requests_max))
         .between(1, REQUESTS_MAX)
         .about("Requests under way at it, over all workers; those that wait for a connection count. Beyond that it is passed over."),

@@ -2,6 +2,7 @@
 
 use crate::config::application::ORIGIN_FORM;
 use crate::config::forward::is_file_of_hooks;
+use crate::config::origin::{choose_proxy_protocol, proxy_protocol_word};
 use crate::config::setting::{Field, Setting, word};
 use crate::config::sites::is_prefix;
 use crate::config::{HostHeader, HostPattern, OriginHttp2, Site, SiteCertificate, SiteOrigin, url};
@@ -81,6 +82,16 @@ pub static SITE: &[Setting<Site>] = &[
     )
     .default_words("`upstream.http2`")
     .about("Whether the origin is asked by HTTP/2: where it chooses that in the handshake of TLS (`auto`), or in clear text without asking (`prior-knowledge`, for a URL with http). Members of a group say it themselves ([http2.md](http2.md#origins))."),
+    OfSite::new(
+        "site.proxy_protocol",
+        Field::Text {
+            form: "off, v1 or v2",
+            read: |s| proxy_protocol_word(s.proxy_protocol).to_owned(),
+            write: |s, text| choose_proxy_protocol(&mut s.proxy_protocol, text),
+        },
+    )
+    .default_words("`off`")
+    .about("Whether connections to the origin begin with a header of the PROXY protocol, of this version, that names the client ([proxy-protocol.md](proxy-protocol.md#to-origins)). Such a connection serves no other client, and speaks HTTP/1.1. Members of a group say it themselves."),
     OfSite::new(
         "site.python",
         Field::Text {

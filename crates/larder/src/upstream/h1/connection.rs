@@ -18,6 +18,7 @@ use crate::record::Peer;
 use crate::wire::Wire;
 use bytes::{Bytes, BytesMut};
 use larder_wire::framing::Framing;
+use larder_wire::proxy_protocol::SentHeader;
 use larder_wire::{Fields, Method, ResponseHead};
 use socket2::SockRef;
 use std::cell::{Cell, RefCell};
@@ -44,20 +45,25 @@ struct Lease {
 impl Connection {
     pub fn opened(opened: Opened, permit: Permit, shared: Rc<Shared>) -> Connection {
         let peer = Peer::Address(opened.peer);
-        Connection::local(opened.wire, peer, permit, shared)
+        Connection::local((opened.wire, peer), opened.header, permit, shared)
     }
 
     /// A new connection through a parent.
     pub fn through(through: Through, permit: Permit, shared: Rc<Shared>) -> Connection {
         let Through { wire, number, parent } = through;
         let (peer, parent) = (Peer::Parent(number), Some(parent));
-        let idle = IdleConnection { wire, peer, origin_keeps: None, acknowledged_within: None, parent };
+        let idle = IdleConnection { wire, peer, origin_keeps: None, acknowledged_within: None, parent, header: None };
         Connection::with(idle, false, permit, shared, Instant::now())
     }
 
-    /// A new connection to an origin of this machine.
-    pub fn local(wire: Wire, peer: Peer, permit: Permit, shared: Rc<Shared>) -> Connection {
-        let idle = IdleConnection { wire, peer, origin_keeps: None, acknowledged_within: None, parent: None };
+    /// A new connection to an origin itself, as to one of this machine, which began with this header of the PROXY protocol.
+    pub fn local(
+        (wire, peer): (Wire, Peer),
+        header: Option<Box<SentHeader>>,
+        permit: Permit,
+        shared: Rc<Shared>,
+    ) -> Connection {
+        let idle = IdleConnection { wire, peer, origin_keeps: None, acknowledged_within: None, parent: None, header };
         Connection::with(idle, false, permit, shared, Instant::now())
     }
 
@@ -70,6 +76,7 @@ impl Connection {
             wire: RefCell::new(idle.wire),
             peer: idle.peer,
             parent: idle.parent,
+            header: idle.header,
             acknowledged_within: Cell::new(idle.acknowledged_within),
             wait_limit: shared.clock.wait_limit(),
             shared,
@@ -115,6 +122,11 @@ impl Connection {
     /// The parent that reads the requests, where one does.
     pub fn parent(&self) -> Option<&Arc<Parent>> {
         self.0.link.parent.as_ref().filter(|through| through.reads_requests).map(|through| &through.parent)
+    }
+
+    /// The header of the PROXY protocol with which it began.
+    pub fn header(&self) -> Option<SentHeader> {
+        self.0.link.header.as_deref().copied()
     }
 
     /// The far end.
@@ -246,8 +258,8 @@ impl Connection {
         if let Wire::Mount(stream) = &mut wire {
             stream.rest();
         }
-        let parent = link.parent;
-        let idle = IdleConnection { wire, peer: link.peer, origin_keeps, acknowledged_within, parent };
+        let (parent, header) = (link.parent, link.header);
+        let idle = IdleConnection { wire, peer: link.peer, origin_keeps, acknowledged_within, parent, header };
         link.shared.pool.put(idle, permit);
     }
 

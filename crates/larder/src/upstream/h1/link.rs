@@ -8,6 +8,7 @@ use super::super::{Settings, Shared};
 use crate::record::Peer;
 use crate::wire::Wire;
 use bytes::{Buf, BufMut, BytesMut};
+use larder_wire::proxy_protocol::SentHeader;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
@@ -24,6 +25,8 @@ pub(super) struct Link {
     pub peer: Peer,
     /// The parent through which it leads, where one does.
     pub parent: Option<ThroughParent>,
+    /// The header of the PROXY protocol with which it began.
+    pub header: Option<Box<SentHeader>>,
     pub acknowledged_within: Cell<Option<Duration>>,
     pub shared: Rc<Shared>,
     /// For what is received, and for a request that is sent whole.

@@ -32,7 +32,7 @@ pub(in crate::upstream) struct Ready(Driver);
 /// Begins HTTP/2 on an open connection: it is ready once the origin's SETTINGS are here, so that no request is sent that they forbid, and
 /// none to a server that speaks something else. The caller limits the time.
 pub(in crate::upstream) async fn open(opened: Opened, shared: &Rc<Shared>) -> Result<Ready, UpstreamFault> {
-    let Opened { wire, peer } = opened;
+    let Opened { wire, peer, .. } = opened;
     let settings = &shared.settings;
     let limits = Limits { heads: settings.head_limits, interim_heads_max: settings.interim_heads_max };
     let link = Rc::new(Link::new(Rc::clone(shared), peer, State::new(limits)));

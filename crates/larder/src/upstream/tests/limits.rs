@@ -5,6 +5,7 @@ use crate::client::Client;
 use crate::reach::Reach;
 use crate::upstream::h1::Connection;
 use crate::upstream::idle::ConnectionChoice;
+use crate::upstream::wanted::Wanted;
 use crate::upstream::{Origin, Settings, SettingsFault, UpstreamFault, UpstreamFaultKind, Upstreams};
 use larder_rules::rule::Priority;
 use std::future::poll_fn;
@@ -275,7 +276,7 @@ async fn lease_in_class(
     patiently(upstreams.connection(
         (&url, None),
         ConnectionChoice::IdleAllowed,
-        &Reach::Configured,
+        Wanted { reach: &Reach::Configured, header: None },
         now,
         ((client, priority), &|_| {}),
     ))

@@ -8,5 +8,6 @@ mod h2;
 mod h2_play;
 mod limits;
 mod play;
+mod proxied;
 mod streaming;
 mod tls;

@@ -4,6 +4,7 @@ use crate::config::OriginHttp2;
 use crate::reach::Reach;
 use crate::upstream::h1::Connection;
 use crate::upstream::idle::ConnectionChoice;
+use crate::upstream::wanted::Wanted;
 use crate::upstream::{Call, Origin, Settings, UpstreamFault, Upstreams};
 use larder_rules::rule::Priority;
 use larder_wire::{Fields, Host, Method, ResponseHead, Scheme, Url};
@@ -154,7 +155,7 @@ pub async fn connection(
         .connection(
             (url, None),
             choice,
-            &Reach::Configured,
+            Wanted { reach: &Reach::Configured, header: None },
             tokio::time::Instant::now(),
             ((None, Priority::default()), &|_| {}),
         )
@@ -210,6 +211,8 @@ pub fn call<'a>(to: &'a Url, fields: &'a Fields) -> Call<'a> {
         begins: tokio::time::Instant::now(),
         silent_for: None,
         http2: OriginHttp2::Off,
+        proxy_protocol: None,
+        proxied: None,
         on: &|_| (),
     }
 }

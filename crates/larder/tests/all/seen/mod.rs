@@ -63,3 +63,5 @@ mod traces;
 mod upgrades;
 mod watched;
 mod ways;
+
+pub use schemes::write_pair;

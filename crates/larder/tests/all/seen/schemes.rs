@@ -69,7 +69,7 @@ pub fn ask(stream: &mut (impl Read + Write), target: &str, host: &str) -> String
     }
 }
 
-pub(super) fn write_pair(folder: &Path, name: &str) -> CertificateDer<'static> {
+pub fn write_pair(folder: &Path, name: &str) -> CertificateDer<'static> {
     let pair = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
     std::fs::write(folder.join("chain.pem"), pair.cert.pem()).unwrap();
     std::fs::write(folder.join("key.pem"), pair.signing_key.serialize_pem()).unwrap();
