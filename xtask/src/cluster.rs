@@ -119,7 +119,7 @@ fn purge(admin: u16, purges: u64, callers: u64) -> Result<(Vec<Duration>, Durati
             let took = at.elapsed();
             let text = String::from_utf8_lossy(&answer.body).into_owned();
             if !text.contains("\"applied_on\":3") {
-                return Err(format!("a purge was not applied on all nodes: {text}").into());
+                return Err(format!("a purge was not applied on all nodes: {text}"));
             }
             times.lock().unwrap_or_else(PoisonError::into_inner).push(took);
         }

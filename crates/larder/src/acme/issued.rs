@@ -56,7 +56,7 @@ impl Issued {
         now.0 >= self.not_before.0.saturating_add(life / 6 * 5)
     }
 
-    /// As operators are told of it.
+    /// The certificate, as operators are told of it.
     pub(super) fn served(&self, file: PathBuf, names: &[Arc<str>]) -> ServedCertificate {
         ServedCertificate {
             file,

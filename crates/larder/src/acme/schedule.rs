@@ -30,7 +30,7 @@ impl Failures {
         Failures { count, until: now.0.saturating_add(pause + draw % (pause / 4)) }
     }
 
-    /// Like this, where the authority wants to be left alone for this time.
+    /// These failures, where the authority wants to be left alone for this time.
     pub(super) fn limited(self, now: Stamp, pause: Option<Duration>) -> Failures {
         let pause = pause.map_or(LIMITED_SECONDS, |pause| pause.as_secs());
         Failures { until: self.until.max(now.0.saturating_add(pause)), ..self }

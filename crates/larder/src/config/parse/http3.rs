@@ -14,6 +14,10 @@ impl Parser {
                 let message = "HTTP/3 is spoken over TLS alone, and this listener has no `tls`".to_owned();
                 return self.problem(span.clone(), message, Some(hint.to_owned()));
             }
+            _ if listen.socket.is_some() => {
+                let message = "HTTP/3 is spoken over UDP, and this listener has a Unix socket".to_owned();
+                return self.problem(span.clone(), message, Some("leave out `http3`".to_owned()));
+            }
             _ if !listen.proxy_protocol.is_empty() => "proxy_protocol",
             _ if listen.transparent.is_on() => "transparent",
             _ if listen.socks => "socks",
