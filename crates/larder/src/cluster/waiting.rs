@@ -37,21 +37,18 @@ impl Waiting {
         self.all.push(Awaited { number, nodes, until: now + WAIT_MAX, reply });
     }
 
-    /// Answers the callers whose purge is applied everywhere, or by whom nothing more is waited for.
+    /// Answers the callers whose purge is applied on all other nodes, or by whom nothing more is waited for. On this node it was in force
+    /// before the stream had it.
     pub fn settle(&mut self, replica: &Replica, members: &Members, now: Instant) {
-        let settled = self.all.extract_if(.., |awaited| {
-            let missing = missing(awaited, members, replica);
-            awaited.until <= now || missing.is_empty() && replica.applied() >= awaited.number
-        });
-        for awaited in settled {
+        let is_over = |awaited: &mut Awaited| awaited.until <= now || missing(awaited, members, replica).is_empty();
+        for awaited in self.all.extract_if(.., is_over) {
             let missing: Vec<String> = missing(&awaited, members, replica).into_iter().map(str::to_owned).collect();
             let nodes = awaited.nodes.len() + 1;
-            let own = usize::from(replica.applied() < awaited.number);
             let spread = Spread {
                 state: "applied".to_owned(),
                 number: Some(awaited.number),
                 nodes,
-                applied_on: nodes.saturating_sub(missing.len() + own),
+                applied_on: nodes.saturating_sub(missing.len()),
                 missing,
                 ..Spread::default()
             };
@@ -110,14 +107,11 @@ mod tests {
     #[test]
     fn a_purge_is_answered_when_all_have_it() {
         let now = Instant::now();
-        let (mut members, mut waiting, mut replica) = (Members::default(), Waiting::default(), replica(now));
+        let (mut members, mut waiting, replica) = (Members::default(), Waiting::default(), replica(now));
         members.take(beat("b", 6), now).unwrap();
         members.take(beat("c", 7), now).unwrap();
         let (reply, mut answer) = oneshot::channel();
         waiting.begin(7, &members, now, reply);
-        waiting.settle(&replica, &members, now);
-        assert!(answer.try_recv().is_err(), "b and this node lack it");
-        replica.apply(7);
         waiting.settle(&replica, &members, now);
         assert!(answer.try_recv().is_err(), "b lacks it");
         members.take(beat("b", 7), now).unwrap();
@@ -130,9 +124,8 @@ mod tests {
     #[test]
     fn a_silent_node_is_named_when_its_gate_is_shut() {
         let now = Instant::now();
-        let (mut members, mut waiting, mut replica) = (Members::default(), Waiting::default(), replica(now));
+        let (mut members, mut waiting, replica) = (Members::default(), Waiting::default(), replica(now));
         members.take(beat("b", 6), now).unwrap();
-        replica.apply(7);
         // It seems dead, and serves for a second more.
         let dead = now + Duration::from_millis(2_500);
         assert_eq!(members.alive(dead).count(), 0);
@@ -153,9 +146,8 @@ mod tests {
     #[test]
     fn a_node_that_reads_another_stream_has_not_applied_it() {
         let now = Instant::now();
-        let (mut members, mut waiting, mut replica) = (Members::default(), Waiting::default(), replica(now));
+        let (mut members, mut waiting, replica) = (Members::default(), Waiting::default(), replica(now));
         members.take(Heartbeat { stream: "y".to_owned(), ..beat("b", 99) }, now).unwrap();
-        replica.apply(7);
         let (reply, mut answer) = oneshot::channel();
         waiting.begin(7, &members, now, reply);
         waiting.settle(&replica, &members, now);

@@ -226,6 +226,7 @@ pub(crate) fn reason(miss: &RunMiss, keeps: bool) -> String {
             "the command itself asked for something newer than the store has (Cache-Control: no-cache or max-age)"
         }
         "hook" => "were fetched anew because a hook of the site said so",
+        "apart" => "were validated, for purges of other machines may not be known here",
         "method" => "used a method whose answers are never kept, as POST",
         "partial" => "were stored in part; the rest was fetched and is kept now",
         "condition" => "had a condition that only the origin can judge",

@@ -282,7 +282,7 @@ impl Node {
             let fields = "Host: 127.0.0.1\r\nX-Larder: 1\r\nContent-Length: 0\r\nConnection: close";
             self.exchange(self.admin, &format!("POST /purge?tag=tag-{number} HTTP/1.1\r\n{fields}\r\n\r\n"))
         };
-        (0..many).map(purge).fold(String::new(), |_, answer| answer)
+        (0..many).fold(String::new(), |_, number| purge(number))
     }
 
     /// Purges by the method `PURGE`; gives the status line.
