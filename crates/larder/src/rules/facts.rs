@@ -52,6 +52,8 @@ pub struct Scene<'a> {
     pub inside: Option<&'a (Host, u16)>,
     /// The address that the client has connected to, where the kernel brought the connection here instead.
     pub destination: Option<SocketAddr>,
+    /// Whether the connection is TLS that a site passes through.
+    pub is_passed_through: bool,
     /// The client.
     pub client: IpAddr,
     /// The certificate that the client has shown to the listener.
@@ -138,6 +140,7 @@ impl<'a> Scene<'a> {
             own,
             inside: None,
             destination: None,
+            is_passed_through: false,
             client: IpAddr::from([127, 0, 0, 1]),
             certificate: None,
             sni: None,
@@ -359,6 +362,11 @@ impl<'a> Facts<'a> {
     /// Whether the listener is a forward proxy.
     pub(super) fn forwards(&self) -> bool {
         self.scene.forwards
+    }
+
+    /// Whether the connection is TLS that a site passes through.
+    pub(super) fn is_passed_through(&self) -> bool {
+        self.scene.is_passed_through
     }
 
     /// Which URLs clients may ask for in the path.
