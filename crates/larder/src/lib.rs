@@ -62,6 +62,7 @@ mod overload;
 pub mod package_index;
 pub mod page;
 pub mod partial_heads;
+mod pass_through;
 pub mod pauses;
 pub mod people;
 pub mod permit;

@@ -6,6 +6,7 @@ use crate::h1::{self, Connection, Start, Workspace};
 use crate::h2;
 use crate::handshake::shake_hands;
 use crate::listener::Listener;
+use crate::pass_through;
 use crate::people::ClientCertificate;
 use crate::permit::{ConnectionPermit, Full};
 use crate::proxy_protocol::{self, Arrival};
@@ -92,8 +93,18 @@ fn welcome(space: &Rc<Workspace>, listener: &Arc<Listener>, arrival: Arrival) {
     if listener.socks {
         return socks::begin(space, peer, (socket, read), permit);
     }
+    // Which sites there are is asked of the settings in force, and the listener's own word before that costs nothing.
+    if listener.pass_through && env.config().sites.pass_any_through() {
+        return pass_through::begin(space, peer, (socket, read), permit, serve);
+    }
+    serve(space, peer, (socket, read), permit);
+}
+
+/// Serves a connection by TLS with the certificates of its listener, or in clear text where that has none.
+fn serve(space: &Rc<Workspace>, peer: PeerFacts, (socket, read): (Socket, Vec<u8>), permit: ConnectionPermit) {
     let space = Rc::clone(space);
-    let Some(config) = listener.tls.clone() else {
+    let address = peer.address;
+    let Some(config) = peer.listener.tls.clone() else {
         let mut connection = Connection::new(space, peer, Wire::Client(socket), BytesMut::from(read.as_slice()));
         connection.permit = Some(permit);
         return h1::idle::serve_accepted(connection);

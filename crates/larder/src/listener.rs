@@ -47,6 +47,8 @@ pub struct Listener {
     pub transparent: Transparent,
     /// Whether clients speak SOCKS.
     pub socks: bool,
+    /// Whether TLS to sites that say so goes to their origins unopened.
+    pub pass_through: bool,
     /// Which clients can connect to the listener.
     pub asker: Asker,
     /// The origin of all requests on this listener, where it serves one site.
@@ -92,6 +94,7 @@ impl Listener {
             proxy_protocol: listen.proxy_protocol.clone(),
             transparent: listen.transparent,
             socks: listen.socks,
+            pass_through: listen.pass_through,
             asker: Asker::at(listen),
             origin: listen.origin.clone(),
             ..Listener::default()

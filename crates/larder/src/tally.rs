@@ -66,6 +66,7 @@ counters! {
     handshakes_failed: "TLS handshakes with clients that failed.",
     proxy_headers_refused: "Connections of balancers that were closed for want of a proper header of the PROXY protocol.",
     transparent_refused: "Connections to a transparent listener that were closed: without another destination, or with no request and no ClientHello.",
+    pass_through_refused: "Connections by TLS to a listener with `pass_through` that were closed: they named no site, and the listener has no certificate.",
     socks_refused: "Connections to a listener of SOCKS that were closed because they broke its protocol, or wanted more of it than is offered.",
     http2_connections: "Client connections that spoke HTTP/2.",
     http2_streams_refused: "Requests of HTTP/2 refused because their connection had too many streams.",

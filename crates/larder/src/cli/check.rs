@@ -122,7 +122,7 @@ fn verify(flags: &Flags) -> u8 {
     print(format!(
         "the configuration is right ({file}): listens on {}, {}\n{page}{own_programs}{claims}{ends}{stored_for_all}{never}{of_people}{idle}{bounds}{list_notes}",
         addresses.join(", "),
-        match config.sites.len() {
+        match config.sites.all().count() {
             1 => "1 site".to_owned(),
             many => format!("{many} sites"),
         }

@@ -45,6 +45,8 @@ pub struct Listen {
     pub transparent: Transparent,
     /// Whether clients speak SOCKS here.
     pub socks: bool,
+    /// Whether TLS to sites that say so goes to their origins unopened.
+    pub pass_through: bool,
     /// The name of a listening socket that the program was started with, which takes the place of one of its own.
     pub activation: Option<String>,
     /// Where it stands.
@@ -71,6 +73,7 @@ impl Listen {
             proxy_protocol: Networks::default(),
             transparent: Transparent::Off,
             socks: false,
+            pass_through: false,
             activation: None,
             place: SourceLine::default(),
         }
@@ -394,6 +397,9 @@ pub static LISTEN: &[Setting<Listen>] = &[
     .about("The name of a listening socket of TCP that systemd passes at the start (`FileDescriptorName=`, [activation.md](activation.md)): it is used, and `address` says only which listener is meant in logs and explanations. A change needs a restart."),
     OfListen::new("listen.socks", Field::Flag(|l| &mut l.socks)).about(
         "Whether clients speak SOCKS 5 here, and nothing else ([socks.md](socks.md)): each connection is judged as a CONNECT, and `intercept` opens its TLS. A login by password is one of `access.login`.",
+    ),
+    OfListen::new("listen.pass_through", Field::Flag(|l| &mut l.pass_through)).about(
+        "Whether TLS whose ClientHello names a `[[site]]` with `pass_through` goes to its origin unopened ([pass-through.md](pass-through.md)). With `[[listen.tls]]` all other TLS is served by these certificates; without it TLS is refused, and HTTP in clear text is served.",
     ),
     OfListen::new(
         "listen.client_certificates",

@@ -209,7 +209,7 @@ pub fn in_force(config: &Config, sources: &BTreeMap<&'static str, ValueSource>) 
         let name = |setting: &Setting<Listen>| format!("listen.{number}.{}", setting.key());
         all.extend(LISTEN.iter().map(|each| one(each, name(each), listen, place(sources.get("listen")))));
     }
-    for (number, site) in config.sites.iter().enumerate() {
+    for (number, site) in config.sites.all().enumerate() {
         let name = |setting: &Setting<Site>| format!("site.{number}.{}", setting.key());
         all.extend(SITE.iter().map(|each| one(each, name(each), site, place(sources.get("site")))));
         for (at, route) in site.routes.iter().enumerate() {
@@ -331,7 +331,7 @@ pub fn dump(loaded: &Loaded) -> String {
     }
     listens(&mut out, loaded);
     let source = place(loaded.sources.get("site"));
-    for site in loaded.config.sites.iter() {
+    for site in loaded.config.sites.all() {
         let _ = writeln!(out, "\n[[site]] # {source}");
         entries(&mut out, SITE, site, |setting| setting != "site.python" || !site.python.is_empty());
         for route in &site.routes {

@@ -446,6 +446,8 @@ pub struct Site {
     pub http2: Option<OriginHttp2>,
     /// The version of the PROXY protocol by which the origin is told of the client.
     pub proxy_protocol: Option<ProxyVersion>,
+    /// Whether its TLS goes to the origin unopened.
+    pub pass_through: bool,
     /// The `[[python]]` whose processes run the application that is its origin; empty: the only one, or the defaults.
     pub python: String,
     /// Files with hooks, in the order in which they run; below the folder of the `[[python]]`.

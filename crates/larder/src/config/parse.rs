@@ -43,6 +43,7 @@ mod http3;
 mod list;
 mod mount;
 mod parent;
+mod pass_through;
 
 /// A longer file is not read: it is no configuration.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -306,6 +307,7 @@ impl Parser {
         self.check_socks_listener(span, listen);
         self.check_http3(span, listen);
         self.check_unix_socket(span, listen);
+        self.check_pass_through(span, listen);
         if listen.forward == Some(false) && listen.intercept {
             let message = "a listener that is no forward proxy has no tunnels to intercept".to_owned();
             self.problem(span.clone(), message, Some("leave out `intercept` or `forward`".to_owned()));
@@ -345,7 +347,7 @@ impl Parser {
 
     fn sites(&mut self, value: &Spanned<DeValue<'_>>) {
         self.said_in_file("site", value);
-        let mut sites = self.loaded.config.sites.to_vec();
+        let mut sites = self.loaded.config.sites.all().cloned().collect::<Vec<_>>();
         for (span, table) in self.tables("site", value) {
             let mut site = any_site();
             let missing = self.entry("site", SITE, &span, table, &mut site, &["route"]);
@@ -356,7 +358,10 @@ impl Parser {
             if site.hosts.is_empty() && !missing && table.contains_key("hosts") {
                 self.problem(span.clone(), "a site without a host is never reached".to_owned(), None);
             }
-            let same = |other: &&Site| sites::resolved(&other.prefix) == sites::resolved(&site.prefix);
+            let same = |other: &&Site| {
+                sites::resolved(&other.prefix) == sites::resolved(&site.prefix)
+                    && other.pass_through == site.pass_through
+            };
             let taken =
                 sites.iter().filter(same).find_map(|other| site.hosts.iter().find(|host| other.hosts.contains(host)));
             if let Some(host) = taken {
@@ -666,6 +671,7 @@ pub(super) fn any_site() -> Site {
         certificate: SiteCertificate::None,
         http2: None,
         proxy_protocol: None,
+        pass_through: false,
         python: String::new(),
         hooks: Vec::new(),
         hooked_by: None,

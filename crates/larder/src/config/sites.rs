@@ -1,9 +1,9 @@
 //! The sites of a configuration, found by host without a look at each of them.
 
 use super::{HostPattern, Site};
-use larder_wire::Url;
 use larder_wire::reading::Reading;
 use larder_wire::target::common_spelling;
+use larder_wire::{Host, Scheme, Url};
 use std::collections::HashMap;
 use std::ops::Deref;
 
@@ -18,11 +18,19 @@ pub struct Sites {
     /// Sites with a pattern `*.name`, by the name with its leading dot.
     below: HashMap<Box<str>, Vec<usize>>,
     any: Vec<usize>,
+    /// Those whose TLS is passed through. No request is one of theirs: they are found by the name in a ClientHello alone.
+    passed_through: Option<Box<Sites>>,
 }
 
 impl Sites {
     /// Puts sites in order.
-    pub fn new(mut list: Vec<Site>) -> Sites {
+    pub fn new(list: Vec<Site>) -> Sites {
+        let (passed_through, list): (Vec<Site>, Vec<Site>) = list.into_iter().partition(|site| site.pass_through);
+        let passed_through = (!passed_through.is_empty()).then(|| Box::new(Sites::indexed(passed_through)));
+        Sites { passed_through, ..Sites::indexed(list) }
+    }
+
+    fn indexed(mut list: Vec<Site>) -> Sites {
         list.sort_by_key(|site| std::cmp::Reverse(site.prefix.len()));
         let mut sites = Sites::default();
         for (number, site) in list.iter().enumerate() {
@@ -42,6 +50,29 @@ impl Sites {
         }
         let resolved = list.iter().map(|site| resolved(&site.prefix)).collect();
         Sites { list, resolved, ..sites }
+    }
+
+    /// Whether there is none at all.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty() && self.passed_through.is_none()
+    }
+
+    /// All of them, those whose TLS is passed through behind the others.
+    pub fn all(&self) -> impl Iterator<Item = &Site> {
+        self.list.iter().chain(self.passed_through.iter().flat_map(|sites| &sites.list))
+    }
+
+    /// Whether TLS to any of them is passed through.
+    pub fn pass_any_through(&self) -> bool {
+        self.passed_through.is_some()
+    }
+
+    /// The site of this host whose TLS is passed through.
+    pub fn passed_through(&self, host: &Host) -> Option<&Site> {
+        let sites = self.passed_through.as_ref()?;
+        let url =
+            Url { scheme: Scheme::Https, host: host.clone(), port: Scheme::Https.default_port(), path: "/".into() };
+        sites.find(&url).map(|(_, site)| site)
     }
 
     /// The site with the most precise host, and of those the one with the longest prefix, by the path as it is written; with
@@ -138,7 +169,7 @@ impl Deref for Sites {
 /// The index follows from the list.
 impl PartialEq for Sites {
     fn eq(&self, other: &Sites) -> bool {
-        self.list == other.list
+        self.list == other.list && self.passed_through == other.passed_through
     }
 }
 
@@ -169,6 +200,7 @@ mod tests {
             certificate: SiteCertificate::None,
             http2: None,
             proxy_protocol: None,
+            pass_through: false,
             python: String::new(),
             hooks: Vec::new(),
             hooked_by: None,
@@ -214,6 +246,27 @@ mod tests {
             });
             assert_eq!(found, wanted.map(|(host, prefix)| (host.to_owned(), prefix.to_owned())), "{url}");
         }
+    }
+
+    #[test]
+    fn sites_that_are_passed_through_are_found_by_their_names_alone() {
+        let passed = |hosts: &[&str]| Site { pass_through: true, ..site(hosts, "/") };
+        let sites = Sites::new(vec![passed(&["a.example", "*.b.example"]), site(&["a.example"], "/")]);
+        let name = |host: &str| sites.passed_through(&Host::parse(host).unwrap()).map(|site| site.hosts.len());
+        for (host, wanted) in [
+            ("a.example", Some(2)),
+            ("A.Example.", Some(2)),
+            ("x.b.example", Some(2)),
+            ("b.example", None),
+            ("c", None),
+        ] {
+            assert_eq!(name(host), wanted, "{host}");
+        }
+        let found = |url: &str| sites.find(&Url::parse(url).unwrap()).map(|(number, site)| (number, site.pass_through));
+        assert_eq!(found("https://a.example/"), Some((0, false)));
+        assert_eq!(found("https://x.b.example/"), None, "no request is one of theirs");
+        assert!(!Sites::new(vec![passed(&["a.example"])]).is_empty(), "a listener beside them is no proxy by itself");
+        assert_eq!((sites.all().count(), sites.len()), (2, 1));
     }
 
     #[test]

@@ -281,6 +281,7 @@ pub static FAMILIES: &[Family] = &[
         "Connections to a transparent listener that were closed: without another destination, or with no request and no ClientHello.",
         count!(transparent_refused),
     ),
+    counter("larder_pass_through_refused_total", "TLS that no site passes through.", count!(pass_through_refused)),
     counter(
         "larder_socks_refused_total",
         "Connections to a listener of SOCKS that were closed because they broke its protocol, or wanted more of it than is offered.",

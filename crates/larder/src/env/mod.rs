@@ -381,6 +381,8 @@ pub struct PeerFacts {
     pub inside: Option<Box<(Host, u16)>>,
     /// The address that the client has connected to, where it is another server's, or where an origin may be told of it.
     pub connected_to: Option<Box<ConnectedTo>>,
+    /// Whether it is TLS that a site has passed through: its CONNECT is Larder's own word for it.
+    pub is_passed_through: bool,
     /// The certificate that the client has shown to the listener.
     pub certificate: Option<Arc<ClientCertificate>>,
     /// The name for which the client's TLS asked, on this listener or inside the tunnel.
@@ -407,6 +409,7 @@ impl PeerFacts {
             scheme,
             inside: None,
             connected_to: None,
+            is_passed_through: false,
             certificate: None,
             sni: None,
             login: OnceCell::new(),

@@ -16,7 +16,7 @@ use crate::env::{Env, PeerFacts};
 use crate::fetch;
 use crate::page::Page;
 use crate::people::User;
-use crate::reach::ReachByRule;
+use crate::reach::{Reach, ReachByRule};
 use crate::record::{Cause, Notes, Outcome, ProxyHeaderNote, Record};
 use crate::request_body::RequestBody;
 use crate::rules::{self, Ask, Limited, TunnelFor, Verdict};
@@ -69,12 +69,12 @@ pub async fn connect<S: ClientStream>(
     body: &Result<RequestBody, Fault>,
     record: &mut Record,
 ) -> LeaveOutcome {
-    let (host, port, user, limits, by_rule) = match verdict {
-        Verdict::Tunnel(host, port, TunnelFor { user, rules, helpers, note, limits, reach }) => {
+    let (host, port, user, limits, by_rule, site_origin) = match verdict {
+        Verdict::Tunnel(host, port, TunnelFor { user, rules, helpers, note, limits, reach, origin }) => {
             record.note_helpers(&helpers);
             rules.iter().for_each(|rules| record.note_rules(rules));
             note.into_iter().for_each(|note| record.note_hook(*note));
-            (host, port, user, limits, reach)
+            (host, port, user, limits, reach, origin)
         }
         Verdict::Answer(page) => return answer(stream, request, page, record),
         Verdict::Hooked(hooked) => {
@@ -107,7 +107,7 @@ pub async fn connect<S: ClientStream>(
     {
         return LeaveOutcome::Answered(ended);
     }
-    if stream.opens_tunnel(&host) {
+    if site_origin.is_none() && stream.opens_tunnel(&host) {
         return LeaveOutcome::Intercept(host, port, Intercepted { user, limits, reach: by_rule });
     }
     if stream.peer().listener.is_offline() {
@@ -115,12 +115,13 @@ pub async fn connect<S: ClientStream>(
     }
     // Answers to earlier pipelined requests go out before the wait for the origin.
     let _ = stream.flush().await;
-    let reach = stream.env().reach(Some(stream.peer().listener.asker)).by_rule(by_rule);
-    let env = Rc::clone(stream.env());
-    let way = Cell::new(None);
-    let (to, to_port) = stream.peer().tunnel_end(&host, port);
-    let opened = env.upstreams.tunnel(&to, to_port, &reach, &|note| way.set(Some(note))).await;
-    way.take().into_iter().for_each(|note| record.note_way(note));
+    let opened = match site_origin {
+        Some(origin) => {
+            let env = Rc::clone(stream.env());
+            env.upstreams.pass_through(&origin, stream.peer().proxied(), &Reach::NotHere(env.own_addresses())).await
+        }
+        None => far_end(stream, (&host, port), by_rule, record).await,
+    };
     match opened {
         Ok(origin) => {
             record.status = 200;
@@ -129,6 +130,22 @@ pub async fn connect<S: ClientStream>(
         }
         Err(fault) => answer(stream, request, page_of(&fault, record), record),
     }
+}
+
+/// Connects to the far end of a tunnel, as far and through whom rules permit.
+async fn far_end<S: ClientStream>(
+    stream: &S,
+    (host, port): (&Host, u16),
+    by_rule: ReachByRule,
+    record: &mut Record,
+) -> Result<Wire, UpstreamFault> {
+    let reach = stream.env().reach(Some(stream.peer().listener.asker)).by_rule(by_rule);
+    let env = Rc::clone(stream.env());
+    let way = Cell::new(None);
+    let (to, to_port) = stream.peer().tunnel_end(host, port);
+    let opened = env.upstreams.tunnel(&to, to_port, &reach, &|note| way.set(Some(note))).await;
+    way.take().into_iter().for_each(|note| record.note_way(note));
+    opened
 }
 
 /// Asks the origin of a request that wants to leave HTTP (RFC 9110 section 7.8).

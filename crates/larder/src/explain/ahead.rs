@@ -230,11 +230,17 @@ fn at_tunnel(
     steps: &mut Vec<Decision>,
 ) -> Result<AtTunnel, String> {
     let connect = rehearse::connect(host, *port)?;
+    let is_passed_through = listen.pass_through && scene.config.sites.passed_through(host).is_some();
+    let scene = &Scene { is_passed_through, ..*scene };
     let (user, hops) = match scene.judge(&connect) {
         Verdict::Answer(page) => return Ok(AtTunnel::Ends(refused(steps, &page))),
         Verdict::Tunnel(.., tunnel) => {
             rules_of(&tunnel, steps);
             steps.extend(supposed_of(tunnel.user.as_ref(), scene));
+            if let Some(origin) = &tunnel.origin {
+                let text = format!("a tunnel to {}:{}: the site passes TLS through unopened", origin.host, origin.port);
+                return Ok(AtTunnel::Ends(own(steps, &text, "tunnel")));
+            }
             helpers_of(Rule::Forward, &connect, scene, steps);
             (tunnel.user, tunnel.reach.hops)
         }
@@ -300,6 +306,9 @@ fn listener<'a>(asking: &Asking, url: &Url, places: &'a Places) -> Result<&'a Li
 /// The listener that a client with this URL would use: for a site the one at its port, or one with TLS for https; for
 /// all else the first listener that is a proxy.
 fn fitting<'a>(url: &Url, config: &'a Config) -> Option<&'a Listen> {
+    if url.scheme == Scheme::Https && config.sites.passed_through(&url.host).is_some() {
+        return config.listens.iter().find(|listen| listen.pass_through);
+    }
     let speaks = |listen: &&Listen| listen.is_tls() == (url.scheme == Scheme::Https);
     let is_served = |listen: &&Listen| listen.origin.is_some() || config.sites.find(url).is_some();
     let fits = || config.listens.iter().filter(speaks).filter(is_served);

@@ -1,6 +1,7 @@
 //! The facts that rules may read. Each accessor notes that its fact was read, so that the memo of a verdict can be derived
 //! from what the verdict depended on: a rule that is added later reads by these accessors too, and no memo skips it.
 
+use self::field_names::FieldNames;
 use super::{ByRule, FoundFacts, Route, store_rules};
 use crate::client::has_address;
 use crate::clock;
@@ -53,6 +54,8 @@ pub struct Scene<'a> {
     pub inside: Option<&'a (Host, u16)>,
     /// The address that the client has connected to, where the kernel brought the connection here instead.
     pub destination: Option<SocketAddr>,
+    /// Whether the connection is TLS that a site passes through.
+    pub is_passed_through: bool,
     /// The client.
     pub client: IpAddr,
     /// The certificate that the client has shown to the listener.
@@ -141,6 +144,7 @@ impl<'a> Scene<'a> {
             own,
             inside: None,
             destination: None,
+            is_passed_through: false,
             client: IpAddr::from([127, 0, 0, 1]),
             certificate: None,
             sni: None,
@@ -264,39 +268,6 @@ impl FactsRead {
     }
 }
 
-/// Names of fields that were read, each once.
-#[derive(Clone, Copy, Default)]
-struct FieldNames {
-    names: [Option<&'static str>; FIELDS_MAX],
-    /// There were more than fit.
-    has_more: bool,
-}
-
-/// A verdict that depends on more fields has no memo.
-const FIELDS_MAX: usize = 8;
-
-impl FieldNames {
-    fn with(mut self, name: &'static str) -> FieldNames {
-        for place in &mut self.names {
-            match place {
-                Some(known) if *known == name => return self,
-                Some(_) => {}
-                None => {
-                    *place = Some(name);
-                    return self;
-                }
-            }
-        }
-        self.has_more = true;
-        self
-    }
-
-    /// All of them; `None` when there were more than fit.
-    fn all(&self) -> Option<impl Iterator<Item = &'static str>> {
-        (!self.has_more).then(|| self.names.into_iter().flatten())
-    }
-}
-
 impl<'a> Facts<'a> {
     /// Nothing was read yet.
     pub fn of(scene: Scene<'a>, request: &'a RequestHead) -> Facts<'a> {
@@ -363,6 +334,11 @@ impl<'a> Facts<'a> {
     /// Whether the listener is a forward proxy.
     pub(super) fn forwards(&self) -> bool {
         self.scene.forwards
+    }
+
+    /// Whether the connection is TLS that a site passes through.
+    pub(super) fn is_passed_through(&self) -> bool {
+        self.scene.is_passed_through
     }
 
     /// Which URLs clients may ask for in the path.
@@ -788,6 +764,7 @@ impl Facts<'_> {
 }
 
 mod challenge;
+mod field_names;
 mod logins;
 
 pub(super) use logins::SESSION_FIELD;

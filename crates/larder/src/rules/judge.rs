@@ -5,9 +5,10 @@ use super::form_parts::PageVerdict;
 use super::gate::{self, Refused};
 use super::hooked::{self, Hooked, HookedConnect, HooksOf, is_of_one_origin, without_credentials};
 use super::pages::{ambiguous, connect_port, denied, forward_off, no_ftp, other_certificates, out_of_reach};
+use super::pass_through::{self, PassedThrough};
 use super::{Ask, ByHook, ByPeople, ByTable, FoundFacts, HookedAnswer, Limited, Mirrored, Need, Route, SentForm};
 use super::{login_form, login_page, mirror, table, transparent};
-use crate::config::HostHeader;
+use crate::config::{HostHeader, SiteOrigin};
 use crate::hook::HookNote;
 use crate::page::Page;
 use crate::people::User;
@@ -67,6 +68,8 @@ pub struct TunnelFor {
     pub limits: Option<Rc<[Limited]>>,
     /// The choice of rules through whom it goes, and how far.
     pub reach: ReachByRule,
+    /// The origin of the site that passes the client's TLS through; `None` where the tunnel leads to the host that was asked for.
+    pub origin: Option<Arc<SiteOrigin>>,
 }
 
 /// The route of a request that is allowed, and the rule that allowed it.
@@ -368,7 +371,22 @@ fn of_another_scheme(facts: &Facts<'_>, rule: Rule) -> Option<Page> {
     Some(Page::new(421, "misdirected", what, remedy))
 }
 
+/// TLS that a site passes through, as the CONNECT that it stands for.
+fn judge_passed_through(facts: &Facts<'_>, host: &Host, port: u16) -> Verdict {
+    match pass_through::judge(facts, host, port) {
+        Ok(PassedThrough { user, rules, limits, origin }) => {
+            let origin = Some(origin);
+            let tunnel = TunnelFor { user, rules, limits, origin, ..TunnelFor::default() };
+            Verdict::Tunnel(host.clone(), port, tunnel)
+        }
+        Err(refused) => refused.into(),
+    }
+}
+
 fn judge_connect(facts: &Facts<'_>, host: &Host, port: u16) -> Verdict {
+    if facts.is_passed_through() {
+        return judge_passed_through(facts, host, port);
+    }
     let access = &facts.config().access;
     if facts.inside().is_some() {
         let page = denied("nested-connect", "A tunnel inside an opened tunnel is not offered.");
@@ -406,7 +424,15 @@ fn judge_connect(facts: &Facts<'_>, host: &Host, port: u16) -> Verdict {
         Err(refused) => return refused.into(),
     };
     let hooked = hooks_of(facts, Rule::Forward).map(|hooks| hooked::judge_connect(facts, hooks, (host, port)));
-    let tunnel = |note: Option<HookNote>| TunnelFor { user, rules, helpers, note: note.map(Box::new), limits, reach };
+    let tunnel = |note: Option<HookNote>| TunnelFor {
+        user,
+        rules,
+        helpers,
+        note: note.map(Box::new),
+        limits,
+        reach,
+        origin: None,
+    };
     match hooked {
         None => Verdict::Tunnel(host.clone(), port, tunnel(None)),
         Some(Ok(HookedConnect::GoesOn(note))) => Verdict::Tunnel(host.clone(), port, tunnel(note)),

@@ -21,6 +21,7 @@ mod mirror;
 mod need;
 mod own_cookies;
 mod pages;
+mod pass_through;
 mod route;
 mod sent_form;
 mod supposed;
@@ -160,6 +161,7 @@ fn judge_with(env: &Env, peer: &PeerFacts, request: &RequestHead, found: &FoundF
         own: &own,
         inside: peer.inside.as_deref(),
         destination: peer.destination(),
+        is_passed_through: peer.is_passed_through,
         client: peer.address.ip(),
         certificate: peer.certificate.as_deref(),
         sni: peer.sni.as_deref(),

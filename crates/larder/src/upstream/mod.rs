@@ -54,6 +54,7 @@ pub use pool::{AskedOrigin, Unread};
 pub use ranges::{ExtraRange, RangePace, RangesFound, RangesKnown};
 
 use crate::client::Client;
+use crate::config::SiteOrigin;
 use crate::config::url::show_local;
 use crate::mount::Mounts;
 use crate::reach::Reach;
@@ -68,6 +69,7 @@ use h1::Connection;
 use idle::{ConnectionChoice, IdleConnection};
 use larder_rules::rule::Priority;
 use larder_wire::parse::HeadLimits;
+use larder_wire::proxy_protocol::{Addresses, SentHeader};
 use larder_wire::{Host, Scheme, Url};
 use permits::{Grant, Permit};
 use pool::Pool;
@@ -562,6 +564,22 @@ impl Upstreams {
                 connect::open_plain(dns, settings, (host, port), reach, settings.connect_timeout).await
             }
         }
+    }
+
+    /// Plain TCP to the origin of a site that passes its clients' TLS through. It is told of the client first, where its site says so.
+    pub async fn pass_through(
+        &self,
+        origin: &SiteOrigin,
+        proxied: Option<Addresses>,
+        reach: &Reach,
+    ) -> Result<Wire, UpstreamFault> {
+        let Shared { dns, settings, .. } = &*self.shared;
+        let to = (&origin.host, origin.port);
+        let mut wire = connect::open_plain(dns, settings, to, reach, settings.connect_timeout).await?;
+        if let Some(version) = origin.proxy_protocol {
+            connect::begin_with(&mut wire, &SentHeader { version, addresses: proxied }).await?;
+        }
+        Ok(wire)
     }
 
     /// Whether a host leads to this address, as far as name servers say within the time of a connection; a name that none knows leads nowhere.

@@ -21,6 +21,7 @@ impl Parser {
             _ if !listen.proxy_protocol.is_empty() => "proxy_protocol",
             _ if listen.transparent.is_on() => "transparent",
             _ if listen.socks => "socks",
+            _ if listen.pass_through => "pass_through",
             _ if listen.activation.is_some() => "activation",
             _ if listen.intercept => "intercept",
             _ if listen.forward == Some(true) => "forward",

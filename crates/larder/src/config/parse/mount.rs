@@ -26,7 +26,7 @@ impl Parser {
 
     /// Finds the processes that run the applications which origins name, and hooks.
     pub(super) fn mounts(&mut self) {
-        let mut sites = self.loaded.config.sites.to_vec();
+        let mut sites = self.loaded.config.sites.all().cloned().collect::<Vec<_>>();
         let mut mounts = Vec::new();
         for site in &mut sites {
             if self.faulty.iter().any(|(.., place)| place.0 == site.place.0) {
@@ -62,6 +62,7 @@ impl Parser {
             if let Some(http2) = site.http2 {
                 self.http2_of_site(site, http2);
             }
+            self.check_passed_site(site);
             if let Some(version) = site.proxy_protocol {
                 self.proxy_protocol_of_site(site, version);
             }

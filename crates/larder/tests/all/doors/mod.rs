@@ -1,5 +1,6 @@
 //! Doors of a server between other programs: nginx and HAProxy before and behind it, by the PROXY protocol and by Unix sockets.
 
+mod pass_through;
 mod proxy_protocol;
 mod unix_sockets;
 
