@@ -42,7 +42,6 @@ mod hashing;
 pub mod helper;
 pub mod hook;
 pub mod icap;
-mod idle_priority;
 mod in_memory;
 mod latency;
 mod lines;

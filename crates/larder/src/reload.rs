@@ -7,7 +7,6 @@
 use crate::bind::{self, SocketFile};
 use crate::config::setting::ChangesAt;
 use crate::config::{Config, ListSource, Listen, Loaded, Log, LogTo, ValueSource, manual};
-use crate::idle_priority;
 use crate::lists::PreparedLists;
 use crate::log::Sink;
 use crate::people::PreparedLogins;
@@ -26,6 +25,10 @@ mod upkeep;
 
 pub use upkeep::keep_up;
 
+/// The thread that prepares has this much less of a core than those that serve, where both want it. One that runs only where nobody else
+/// wants a core would hold locks that workers wait for (docs/decisions/104).
+const NICE: i32 = 10;
+
 /// Settings of before that wait for their last user; further ones are freed by that user.
 const RETIRED_MAX: usize = 16;
 
@@ -42,7 +45,8 @@ impl Shared {
     /// Prepares on a thread that leaves the cores to the workers: a table of a thousand rules takes some milliseconds.
     fn prepare_beside(&self, listeners: &[OpenListener]) -> Result<Prepared, String> {
         let work = || {
-            idle_priority::take();
+            // On Linux this is about the calling thread alone.
+            let _ = rustix::process::setpriority_process(None, NICE);
             self.prepare(listeners)
         };
         std::thread::scope(|scope| match std::thread::Builder::new().name("reload".into()).spawn_scoped(scope, work) {

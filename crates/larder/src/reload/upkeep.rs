@@ -2,7 +2,6 @@
 //! which is how renewed ones come in force; and settings of before a reload are freed once no worker uses them.
 
 use crate::clock;
-use crate::idle_priority;
 use crate::shared::{OpenListener, Shared, listener};
 use crate::tls::served::CertificateStamp;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -17,7 +16,8 @@ const TOLD_EVERY: Duration = Duration::from_secs(86_400);
 
 /// Does all of it until `ended` has no sender any more.
 pub fn keep_up(shared: &Weak<Shared>, ended: &Receiver<()>) {
-    idle_priority::take();
+    // On Linux this is about the calling thread alone.
+    let _ = rustix::process::setpriority_process(None, super::NICE);
     let mut told = clock::instant();
     while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
         let Some(shared) = shared.upgrade() else { return };
