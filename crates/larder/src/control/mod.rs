@@ -40,6 +40,7 @@ use crate::manager;
 use crate::purge::{self, PurgeRequest};
 use crate::record::{Network, Way};
 use crate::run::control::Reloaded;
+use crate::script::may_be_of_script;
 use crate::shared::{Command, Shared};
 use browse::Housekeeping;
 use doorway::{Doorway, Wait};
@@ -97,13 +98,33 @@ impl Deref for Admin {
     }
 }
 
+const SCRIPT_REFUSED: &str = "scripts, and the processes that they start, may not ask or command the server; a hook purges by its own decision (docs/hook-objects.md)";
+
 /// The listener that a request came by.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Through {
     /// Only the owner of the folder can open it.
     Socket,
+    /// A process of a script, or below one, by that socket: it has the rights of the owner, and may not use them here.
+    Script,
     /// Any program of this machine, browsers included.
     Tcp,
+}
+
+impl Through {
+    /// By the socket, from whoever asks.
+    fn socket(stream: &io::Result<tokio::net::UnixStream>) -> Through {
+        let Some(peer) = stream.as_ref().ok().and_then(|stream| stream.peer_cred().ok()) else {
+            return Through::Script;
+        };
+        // Scripts have the user of the server; a number of 0 is a process of another name space.
+        let is_own = peer.uid() == rustix::process::geteuid().as_raw();
+        let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0);
+        match pid.is_some_and(|pid| is_own && may_be_of_script(pid)) {
+            true => Through::Script,
+            false => Through::Socket,
+        }
+    }
 }
 
 /// Serves until told to stop.
@@ -143,7 +164,10 @@ async fn serve(
                 Some(Command::Drain) | None => return,
             },
             stream = accept_tcp(listener.as_ref()) => answer_soon(admin, &by_tcp, stream, Through::Tcp),
-            stream = accept_unix(socket.as_ref()) => answer_soon(admin, &by_socket, stream, Through::Socket),
+            stream = accept_unix(socket.as_ref()) => {
+                let through = Through::socket(&stream);
+                answer_soon(admin, &by_socket, stream, through);
+            }
         }
     }
 }
@@ -213,6 +237,10 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
     let (reply, parts) = match asked? {
         ReadRequest::Closed => return Ok(None),
         ReadRequest::Fault(fault) => (Reply::text(fault.status(), fault.to_string()), SentParts::HeadAndBody),
+        ReadRequest::Request(_) if through == Through::Script => {
+            tracing::warn!("a script asked the server something by its control socket, and was refused");
+            (Reply::text(403, SCRIPT_REFUSED.to_owned()), SentParts::HeadAndBody)
+        }
         ReadRequest::Request(head) => {
             let parts = if head.method == Method::Head { SentParts::HeadOnly } else { SentParts::HeadAndBody };
             match answer(admin, &head, through, doorway).await {

@@ -2,6 +2,7 @@
 //! hang, and takes up changed files. Runs on a thread of its own; workers know only the [`Mounts`](crate::mount::Mounts) that it
 //! keeps up to date. No request passes through here.
 
+mod ancestry;
 mod cgroups;
 mod control;
 mod descendants;
@@ -14,6 +15,7 @@ mod process;
 mod stacks;
 mod watched;
 
+pub use ancestry::may_be_of_script;
 pub use environment::environment_of;
 pub use files::{imports, write_library};
 pub use nursery::{Loading, Nursery};

@@ -1,5 +1,6 @@
 //! One process: how it is started, and what it says until it ends.
 
+use super::ancestry;
 use super::control::{self, LINE_BYTES_MAX, Message};
 use super::environment;
 use super::files::ScriptFolder;
@@ -187,6 +188,7 @@ pub(super) fn start(
             let _ = std::fs::remove_file(&socket);
         })?;
     let pid = child.id().unwrap_or_default();
+    ancestry::began(pid);
     let log = child.stderr.take();
     let said = child.stdout.take();
     let label = format!("{}[{pid}]", mount.application.name);
@@ -243,6 +245,9 @@ async fn watch(
         // The number can't be another group's yet: a group keeps its number for as long as one of it lives, and where none does
         // nobody is left to be hit but a group that began within the same microseconds.
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+    if let Some(pid) = pid {
+        ancestry::ended(pid);
     }
     let _ = std::fs::remove_file(&socket);
     if let Some(passing) = passing {

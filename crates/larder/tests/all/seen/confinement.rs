@@ -11,7 +11,14 @@ use std::time::Duration;
 
 /// An application that tries what its paths say, and a healthy one.
 const APPLICATION: &str = r#"
-import os, socket, subprocess, time
+import os, socket, subprocess, sys, time
+COMMAND = """
+import socket, sys
+with socket.socket(socket.AF_UNIX) as asked:
+    asked.connect(sys.argv[1])
+    asked.sendall(b"POST /purge?all HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: 0\\r\\n\\r\\n")
+    print(asked.recv(100).decode()[9:12], end="")
+"""
 def attempt(work):
     try:
         work()
@@ -53,6 +60,11 @@ def application(environ, start_response):
             held.append(bytearray(1 << 24))
     if path == "/exit":
         os._exit(7)
+    if path == "/command":
+        program = [sys.executable, "-c", COMMAND, query]
+        below = [program, ["sh", "-c", '"$@"; true', "sh"] + program]
+        runs = [subprocess.run(each, stdout=subprocess.PIPE, start_new_session=True) for each in below]
+        return [b" ".join(each.stdout for each in runs)]
     return [b"%d" % os.getpid()]
 "#;
 
@@ -230,4 +242,20 @@ fn a_process_that_hangs_costs_one_request_and_its_time() {
     let again = std::time::Instant::now();
     assert_eq!(status(&ask(proxy, "/")), "200");
     assert!(again.elapsed() < Duration::from_secs(1), "{:?}", again.elapsed());
+}
+
+/// Neither a script nor anything below it has a say in the server, whose user it has; a person has.
+#[test]
+fn a_script_does_not_command_the_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let (steered, proxy) = started(folder.path(), "network = false\n");
+    let socket = larder::run::control::socket(steered.server.shared().folder().path());
+    let answer = ask(proxy, &format!("/command?{}", socket.display()));
+    assert_eq!(body(&answer), "403 403", "{answer}");
+    let mut person = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+    std::io::Write::write_all(&mut person, b"POST /purge?all HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+        .unwrap();
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut person, &mut said).unwrap();
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
 }
