@@ -39,6 +39,7 @@ pub mod proxy_protocol;
 pub mod range;
 pub mod reading;
 pub mod socks;
+mod static_fields;
 pub mod structured;
 pub mod target;
 

@@ -4,6 +4,7 @@
 //! connection at every time: a field block can be kept and sent again.
 
 use super::{ErrorCode, H2Fault, huffman};
+use crate::static_fields::{Found, by_length, find};
 use std::collections::VecDeque;
 
 /// Bytes that a field counts beside its name and value (RFC 7541 section 4.1, RFC 9113 section 10.5.1).
@@ -76,21 +77,7 @@ const STATIC: [(&[u8], &[u8]); 61] = [
     (b"www-authenticate", b""),
 ];
 
-/// The indexes of the static table by the length of the name, so that few names are compared; 0 behind the last one.
-const BY_LENGTH: [[u8; 16]; 28] = {
-    let mut by_length = [[0; 16]; 28];
-    let mut at = 0;
-    while at < STATIC.len() {
-        let of_length = &mut by_length[STATIC[at].0.len()];
-        let mut place = 0;
-        while of_length[place] > 0 {
-            place += 1;
-        }
-        at += 1;
-        of_length[place] = at as u8;
-    }
-    by_length
-};
+const BY_LENGTH: [[u8; 16]; 28] = by_length(&STATIC);
 
 /// A decoded field list: lines in their order, pseudo-fields with their colon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -382,18 +369,11 @@ pub fn write_no_table(out: &mut Vec<u8>) {
 /// Writes a field. Its name is written in small letters; `is_secret` asks all who pass it on to keep it out of tables too (RFC 7541
 /// section 7.1.3).
 pub fn write_field(out: &mut Vec<u8>, name: &[u8], value: &[u8], is_secret: bool) {
-    let mut named = None;
-    let of_length = BY_LENGTH.get(name.len()).map_or(&[][..], |of_length| &of_length[..]);
-    for index in of_length.iter().map(|index| usize::from(*index)).take_while(|index| *index > 0) {
-        let (its_name, its_value) = STATIC[index - 1];
-        if !its_name.eq_ignore_ascii_case(name) {
-            continue;
-        }
-        if its_value == value && !is_secret {
-            return write_number(out, 0x80, 7, index);
-        }
-        named.get_or_insert(index);
-    }
+    let named = match find(&STATIC, &BY_LENGTH, name, value) {
+        Found::Field(place) if !is_secret => return write_number(out, 0x80, 7, place + 1),
+        Found::Field(place) | Found::Name(place) => Some(place + 1),
+        Found::Nothing => None,
+    };
     let kind = if is_secret { 0x10 } else { 0 };
     match named {
         Some(index) => write_number(out, kind, 4, index),

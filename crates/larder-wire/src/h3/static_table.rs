@@ -1,5 +1,8 @@
 //! The static table of QPACK (RFC 9204 appendix A), from index 0 on.
 
+pub use crate::static_fields::Found;
+use crate::static_fields::{self, by_length};
+
 /// Names and values in the order of the RFC.
 pub const STATIC: [(&[u8], &[u8]); 99] = [
     (b":authority", b""),
@@ -105,51 +108,12 @@ pub const STATIC: [(&[u8], &[u8]); 99] = [
 
 /// One behind the longest name.
 const LENGTHS: usize = 33;
-/// Entries with names of one length.
+/// One more than the entries with names of one length.
 const OF_LENGTH_MAX: usize = 32;
 
-/// The indexes by the length of the name, one more than each, so that few names are compared; 0 behind the last one.
-const BY_LENGTH: [[u8; OF_LENGTH_MAX]; LENGTHS] = {
-    let mut by_length = [[0; OF_LENGTH_MAX]; LENGTHS];
-    let mut at = 0;
-    while at < STATIC.len() {
-        let of_length = &mut by_length[STATIC[at].0.len()];
-        let mut place = 0;
-        while of_length[place] > 0 {
-            place += 1;
-        }
-        at += 1;
-        of_length[place] = at as u8;
-    }
-    by_length
-};
-
-/// A field, as far as the table has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// The entry with this index is the field.
-    Field(usize),
-    /// The entry with this index has its name.
-    Name(usize),
-    /// No entry has its name.
-    Nothing,
-}
+const BY_LENGTH: [[u8; OF_LENGTH_MAX]; LENGTHS] = by_length(&STATIC);
 
 /// Looks a field up; the case of its name does not count.
 pub fn find(name: &[u8], value: &[u8]) -> Found {
-    let mut found = Found::Nothing;
-    let of_length = BY_LENGTH.get(name.len()).map_or(&[][..], |of_length| &of_length[..]);
-    for index in of_length.iter().take_while(|index| **index > 0).map(|index| usize::from(*index) - 1) {
-        let (its_name, its_value) = STATIC[index];
-        if !its_name.eq_ignore_ascii_case(name) {
-            continue;
-        }
-        if its_value == value {
-            return Found::Field(index);
-        }
-        if found == Found::Nothing {
-            found = Found::Name(index);
-        }
-    }
-    found
+    static_fields::find(&STATIC, &BY_LENGTH, name, value)
 }

@@ -134,17 +134,7 @@ impl Keeper {
         opened: impl Fn() + Send + Sync + 'static,
         folder: &Path,
     ) -> Keeper {
-        let work = Work {
-            certificates,
-            tls,
-            opened: Box::new(opened),
-            folder: folder.to_owned(),
-            plan: Mutex::default(),
-            changed: Notify::new(),
-            ends: Notify::new(),
-            counts: OrderCounts::default(),
-            restarts: AtomicU64::new(0),
-        };
+        let work = Work::new(certificates, tls, Box::new(opened), folder);
         Keeper { work: Arc::new(work), thread: Mutex::default() }
     }
 
@@ -245,6 +235,26 @@ fn run(work: &Work) {
 const NICE: i32 = 10;
 
 impl Work {
+    /// Nothing is wanted yet.
+    fn new(
+        certificates: Arc<SiteCertificates>,
+        tls: Arc<ClientConfig>,
+        opened: Box<dyn Fn() + Send + Sync>,
+        folder: &Path,
+    ) -> Work {
+        Work {
+            certificates,
+            tls,
+            opened,
+            folder: folder.to_owned(),
+            plan: Mutex::default(),
+            changed: Notify::new(),
+            ends: Notify::new(),
+            counts: OrderCounts::default(),
+            restarts: AtomicU64::new(0),
+        }
+    }
+
     fn have(&self, config: &Config, wanted: Vec<Vec<Arc<str>>>) {
         let folder = Folder::of(&config.acme_folder().unwrap_or_else(|| self.folder.clone()), &config.acme.directory);
         let now = clock::now();

@@ -19,17 +19,8 @@ fn config(folder: &Path, sites: &[&str]) -> Config {
 
 /// A keeper without a thread.
 fn work(folder: &Path, config: &Config) -> Work {
-    let work = Work {
-        certificates: Arc::default(),
-        tls: crate::tls::client_config(&crate::tls::Roots::none().into()).unwrap(),
-        opened: Box::new(|| {}),
-        folder: folder.to_owned(),
-        plan: Mutex::default(),
-        changed: Notify::new(),
-        ends: Notify::new(),
-        counts: OrderCounts::default(),
-        restarts: AtomicU64::new(0),
-    };
+    let tls = crate::tls::client_config(&crate::tls::Roots::none().into()).unwrap();
+    let work = Work::new(Arc::default(), tls, Box::new(|| {}), folder);
     work.have(config, config.acme_certificates());
     work
 }

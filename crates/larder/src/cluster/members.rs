@@ -93,24 +93,10 @@ impl Members {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::message::tests::heartbeat_of;
 
     fn beat(name: &str, instance: &str) -> Heartbeat {
-        Heartbeat {
-            v: 1,
-            name: name.to_owned(),
-            instance: instance.to_owned(),
-            address: String::new(),
-            zone: String::new(),
-            requests_per_second: 0,
-            stream: String::new(),
-            applied: 0,
-            digest: 0,
-            apart: "validate".to_owned(),
-            settings: 1,
-            version: "1".to_owned(),
-            sent_millis: 0,
-            leaves: false,
-        }
+        Heartbeat { instance: instance.to_owned(), ..heartbeat_of(name) }
     }
 
     #[test]

@@ -274,7 +274,7 @@ impl PurgeMessage {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use larder_cache::store::rules;
 
@@ -295,6 +295,11 @@ mod tests {
             sent_millis: 1_000_000,
             leaves: false,
         }
+    }
+
+    /// The state of a node with this name.
+    pub fn heartbeat_of(name: &str) -> Heartbeat {
+        Heartbeat { name: name.to_owned(), ..heartbeat() }
     }
 
     fn beat_with(change: impl FnOnce(&mut serde_json::Value)) -> Vec<u8> {

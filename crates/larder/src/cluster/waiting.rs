@@ -77,25 +77,11 @@ fn missing<'a>(awaited: &'a Awaited, members: &Members, replica: &Replica) -> Ve
 mod tests {
     use super::*;
     use crate::cluster::message::Heartbeat;
+    use crate::cluster::message::tests::heartbeat_of;
     use crate::cluster::replica::StreamFacts;
 
     fn beat(name: &str, applied: u64) -> Heartbeat {
-        Heartbeat {
-            v: 1,
-            name: name.to_owned(),
-            instance: "1".to_owned(),
-            address: String::new(),
-            zone: String::new(),
-            requests_per_second: 0,
-            stream: "x".to_owned(),
-            applied,
-            digest: 0,
-            apart: "validate".to_owned(),
-            settings: 1,
-            version: "1".to_owned(),
-            sent_millis: 0,
-            leaves: false,
-        }
+        Heartbeat { stream: "x".to_owned(), applied, ..heartbeat_of(name) }
     }
 
     fn replica(now: Instant) -> Replica {

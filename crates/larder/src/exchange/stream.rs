@@ -9,7 +9,7 @@ use crate::socket::OtherSide;
 use bytes::Bytes;
 use larder_cache::cache::Tier;
 use larder_cache::head::StoredHead;
-use larder_wire::{Fault, Fields, Host, ResponseHead};
+use larder_wire::{Fault, FaultKind, Fields, Host, ResponseHead};
 use std::io;
 use std::ops::Range;
 use std::rc::Rc;
@@ -107,6 +107,17 @@ pub enum BodyEnd {
     Late,
     /// The framing is broken, or the body is longer than permitted.
     Fault(Fault),
+}
+
+/// Counts the bytes of one more piece of a request's body; the body may not be longer than `limits.body_bytes_max`.
+pub fn count_upload(env: &Env, so_far: &mut u64, piece_bytes: usize) -> Result<(), BodyEnd> {
+    *so_far += piece_bytes as u64;
+    match env.config().limits.body_bytes_max {
+        Some(max) if *so_far > max => {
+            Err(BodyEnd::Fault(Fault::client(FaultKind::BodyTooLong, "the body is longer than permitted")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The head of an answer, as values.

@@ -7,7 +7,7 @@ use super::{TunnelReply, Workspace};
 use crate::body_pieces;
 use crate::clock;
 use crate::env::{Env, PeerFacts};
-use crate::exchange::stream::{AnswerBody, AnswerHead, BodyEnd, ClientStream};
+use crate::exchange::stream::{AnswerBody, AnswerHead, BodyEnd, ClientStream, count_upload};
 use crate::manager;
 use crate::outbox::Outbox;
 use crate::partial_heads::{Crowded, HeadUnderWay};
@@ -23,7 +23,7 @@ use larder_wire::body::Decoder;
 use larder_wire::framing::Framing;
 use larder_wire::h2::PREFACE;
 use larder_wire::parse::{HeadScan, Parsed};
-use larder_wire::{Fault, FaultKind, Fields, Host, RequestHead, ResponseHead, Side, Version, encode};
+use larder_wire::{Fault, Fields, Host, RequestHead, ResponseHead, Side, Version, encode};
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
@@ -437,14 +437,7 @@ impl Connection {
                 self.trailers = (!trailers.is_empty()).then(|| Box::new(trailers));
             }
             if let Some(piece) = piece {
-                self.uploaded += piece.len() as u64;
-                let max = self.space.env.config().limits.body_bytes_max;
-                if max.is_some_and(|max| self.uploaded > max) {
-                    return Err(BodyEnd::Fault(Fault::client(
-                        FaultKind::BodyTooLong,
-                        "the body is longer than permitted",
-                    )));
-                }
+                count_upload(&self.space.env, &mut self.uploaded, piece.len())?;
                 return Ok(Piece::Data(piece));
             }
             if self.upload.is_none() {

@@ -7,6 +7,7 @@ mod tests;
 use super::meters::{Flood, Meters};
 use crate::multiplexed::priority::{URGENCY_AT_FIRST, urgency};
 use crate::outbox::Outbox;
+use crate::request_body::Piece;
 use crate::wakers::{register, wake};
 use bytes::{Bytes, BytesMut};
 use larder_wire::Fields;
@@ -175,14 +176,6 @@ pub enum Flushed {
     Whole,
     /// Some more of them than before: so many.
     Some(usize),
-}
-
-/// A part of a request's body.
-pub enum BodyPart {
-    /// Some bytes.
-    Data(Bytes),
-    /// The end, with trailer fields.
-    End(Fields),
 }
 
 impl State {
@@ -525,16 +518,16 @@ impl State {
     }
 
     /// The next part of a request's body, of so many bytes at most.
-    pub fn poll_body(&mut self, stream: u32, bytes_max: usize, cx: &Context<'_>) -> Poll<Result<BodyPart, StreamGone>> {
+    pub fn poll_body(&mut self, stream: u32, bytes_max: usize, cx: &Context<'_>) -> Poll<Result<Piece, StreamGone>> {
         let Some(state) = self.streams.get_mut(&stream) else { return Poll::Ready(Err(StreamGone)) };
         if !state.body.is_empty() {
             let piece = state.body.split_to(state.body.len().min(bytes_max)).freeze();
             let bytes = u32::try_from(piece.len()).unwrap_or(u32::MAX);
             state.grant(stream, bytes, &mut self.spare_bytes, &mut self.outbox);
-            return Poll::Ready(Ok(BodyPart::Data(piece)));
+            return Poll::Ready(Ok(Piece::Data(piece)));
         }
         if state.body_has_ended {
-            return Poll::Ready(Ok(BodyPart::End(state.trailers.take().unwrap_or_default())));
+            return Poll::Ready(Ok(Piece::End(state.trailers.take().unwrap_or_default())));
         }
         register(&mut state.body_waker, cx);
         Poll::Pending

@@ -1,12 +1,12 @@
 //! A stream: the transport of one exchange.
 
 use super::Link;
-use super::state::{BodyPart, Flushed, StreamGone};
+use super::state::{Flushed, StreamGone};
 use super::tunnel::Tunnel;
 use super::websocket;
 use crate::env::{Env, PeerFacts};
-use crate::exchange::stream::{AnswerBody, AnswerHead, BodyEnd, ClientStream};
-use crate::multiplexed::render;
+use crate::exchange::stream::{AnswerBody, AnswerHead, BodyEnd, ClientStream, count_upload};
+use crate::multiplexed::{QUEUED_BYTES_MAX, render};
 use crate::pauses::Pauses;
 use crate::request_body::Piece;
 use crate::socket::OtherSide;
@@ -16,14 +16,11 @@ use bytes::Bytes;
 use larder_cache::cache::Tier;
 use larder_wire::h2::ErrorCode;
 use larder_wire::h2::hpack::write_field;
-use larder_wire::{Fault, FaultKind, Fields, Host, ResponseHead};
+use larder_wire::{Fields, Host, ResponseHead};
 use std::future::poll_fn;
 use std::io;
 use std::ops::Range;
 use std::rc::Rc;
-
-/// Bytes of an answer that may wait for the window before its exchange waits too; most of them are the store's.
-const QUEUED_BYTES_MAX: usize = 256 * 1024;
 
 /// A stream of a connection, which the exchange holds.
 pub struct Stream {
@@ -91,7 +88,7 @@ impl Stream {
     }
 
     /// Waits for the next part of the request's body, within the limits of a slow client.
-    async fn part(&mut self) -> Result<BodyPart, BodyEnd> {
+    async fn part(&mut self) -> Result<Piece, BodyEnd> {
         let config = self.link.space.env.config();
         let limit = self.pauses.silence_left(&config, self.uploaded);
         let (link, number) = (Rc::clone(&self.link), self.number);
@@ -289,18 +286,11 @@ impl ClientStream for Stream {
     fn borrow_buffer(&mut self) {}
 
     async fn next_body_piece(&mut self) -> Result<Piece, BodyEnd> {
-        match self.part().await? {
-            BodyPart::Data(piece) => {
-                self.uploaded += piece.len() as u64;
-                let max = self.link.space.env.config().limits.body_bytes_max;
-                if max.is_some_and(|max| self.uploaded > max) {
-                    let detail = "the body is longer than permitted";
-                    return Err(BodyEnd::Fault(Fault::client(FaultKind::BodyTooLong, detail)));
-                }
-                Ok(Piece::Data(piece))
-            }
-            BodyPart::End(trailers) => Ok(Piece::End(trailers)),
+        let piece = self.part().await?;
+        if let Piece::Data(bytes) = &piece {
+            count_upload(&self.link.space.env, &mut self.uploaded, bytes.len())?;
         }
+        Ok(piece)
     }
 
     fn body_is_over(&mut self) -> bool {

@@ -1,7 +1,8 @@
 //! A tunnel on a stream (RFC 9113 section 8.5 and RFC 8441): its DATA as a stream of bytes.
 
 use super::Link;
-use super::state::{BodyPart, StreamGone};
+use super::state::StreamGone;
+use crate::request_body::Piece;
 use crate::socket::OtherSide;
 use crate::wire::TunnelStream;
 use bytes::Bytes;
@@ -39,7 +40,7 @@ fn gone(_: StreamGone) -> io::Error {
 impl AsyncRead for Tunnel {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let part = self.link.state.borrow_mut().poll_body(self.number, buf.remaining(), cx);
-        if let BodyPart::Data(bytes) = ready!(part).map_err(gone)? {
+        if let Piece::Data(bytes) = ready!(part).map_err(gone)? {
             buf.put_slice(&bytes);
         }
         // A window may have been opened.

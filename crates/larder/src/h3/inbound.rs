@@ -3,6 +3,7 @@
 use super::meters::Flood;
 use super::{Link, number};
 use crate::partial_heads::HeadUnderWay;
+use crate::request_body::Piece;
 use bytes::Bytes;
 use larder_wire::h2::hpack::FieldList;
 use larder_wire::h3::message::{MessageReader, Step};
@@ -27,19 +28,11 @@ pub struct Inbound {
     /// Counts the head while it is not whole.
     under_way: Option<HeadUnderWay>,
     /// A part that was read ahead.
-    ahead: Option<Part>,
+    ahead: Option<Piece>,
     trailers: Option<Fields>,
     /// The bytes that are still to come by `Content-Length`.
     expected_bytes: Option<u64>,
     has_ended: bool,
-}
-
-/// A part of a request's body.
-pub enum Part {
-    /// Some bytes.
-    Data(Bytes),
-    /// The end, with trailer fields.
-    End(Fields),
 }
 
 /// Why no further part comes.
@@ -172,8 +165,8 @@ impl Inbound {
     pub fn expect(&mut self, bytes: Option<u64>) -> Result<(), ReadEnd> {
         self.expected_bytes = bytes;
         match &self.ahead {
-            Some(Part::Data(piece)) => self.expects(piece.len() as u64),
-            Some(Part::End(_)) => self.has_all(),
+            Some(Piece::Data(piece)) => self.expects(piece.len() as u64),
+            Some(Piece::End(_)) => self.has_all(),
             None => Ok(()),
         }
     }
@@ -193,22 +186,22 @@ impl Inbound {
     }
 
     /// The next part of the body. Cancel-safe.
-    pub async fn body_part(&mut self) -> Result<Part, ReadEnd> {
+    pub async fn body_part(&mut self) -> Result<Piece, ReadEnd> {
         if let Some(part) = self.ahead.take() {
             return Ok(part);
         }
         if self.has_ended {
-            return Ok(Part::End(Fields::default()));
+            return Ok(Piece::End(Fields::default()));
         }
         match self.read().await? {
             Read::Data(piece) => {
                 self.expects(piece.len() as u64)?;
-                Ok(Part::Data(piece))
+                Ok(Piece::Data(piece))
             }
             Read::End => {
                 self.has_all()?;
                 self.has_ended = true;
-                Ok(Part::End(self.trailers.take().unwrap_or_default()))
+                Ok(Piece::End(self.trailers.take().unwrap_or_default()))
             }
             Read::TooLong => Err(malformed("trailer fields longer than head_bytes_max")),
             Read::Head => Err(malformed("a second head")),
@@ -217,7 +210,7 @@ impl Inbound {
 
     /// Whether the body was read to its end.
     pub fn is_over(&self) -> bool {
-        self.has_ended && !matches!(self.ahead, Some(Part::Data(_)))
+        self.has_ended && !matches!(self.ahead, Some(Piece::Data(_)))
     }
 
     /// Takes nothing more of the client, and tells it so.

@@ -1,12 +1,12 @@
 //! A stream: the transport of one exchange.
 
-use super::inbound::{Inbound, Part, ReadEnd};
+use super::inbound::{Inbound, ReadEnd};
 use super::meters::Flood;
 use super::{Link, number, stream_number};
 use crate::env::{Env, PeerFacts};
-use crate::exchange::stream::{AnswerBody, AnswerHead, BodyEnd, ClientStream};
+use crate::exchange::stream::{AnswerBody, AnswerHead, BodyEnd, ClientStream, count_upload};
 use crate::multiplexed::priority::{URGENCY_AT_FIRST, urgency};
-use crate::multiplexed::render;
+use crate::multiplexed::{QUEUED_BYTES_MAX, render};
 use crate::pauses::Pauses;
 use crate::request_body::Piece;
 use crate::socket::OtherSide;
@@ -14,14 +14,11 @@ use crate::ticker::{Timer, Wait};
 use bytes::Bytes;
 use larder_cache::cache::Tier;
 use larder_wire::h3::{ErrorCode, frame, qpack};
-use larder_wire::{Fault, FaultKind, Fields, Host, ResponseHead};
+use larder_wire::{Fields, Host, ResponseHead};
 use quinn::{RecvStream, SendStream};
 use std::io;
 use std::ops::Range;
 use std::rc::Rc;
-
-/// Bytes of an answer that may wait for the window before its exchange waits too; most of them are the store's.
-const QUEUED_BYTES_MAX: usize = 256 * 1024;
 
 /// A stream of a connection, which the exchange holds. Dropped before its answer is whole, it resets the stream: the client must not take
 /// the end of what was sent for that of the answer.
@@ -167,7 +164,7 @@ impl Stream {
     }
 
     /// Waits for the next part of the request's body, within the limits of a slow client.
-    async fn part(&mut self) -> Result<Part, BodyEnd> {
+    async fn part(&mut self) -> Result<Piece, BodyEnd> {
         let env = Rc::clone(&self.link.space.env);
         let limit = self.pauses.silence_left(&env.config(), self.uploaded);
         let timer = self.timer.get_or_insert_with(|| env.ticker.timer());
@@ -356,18 +353,11 @@ impl ClientStream for Stream {
     fn borrow_buffer(&mut self) {}
 
     async fn next_body_piece(&mut self) -> Result<Piece, BodyEnd> {
-        match self.part().await? {
-            Part::Data(piece) => {
-                self.uploaded += piece.len() as u64;
-                let max = self.link.space.env.config().limits.body_bytes_max;
-                if max.is_some_and(|max| self.uploaded > max) {
-                    let detail = "the body is longer than permitted";
-                    return Err(BodyEnd::Fault(Fault::client(FaultKind::BodyTooLong, detail)));
-                }
-                Ok(Piece::Data(piece))
-            }
-            Part::End(trailers) => Ok(Piece::End(trailers)),
+        let piece = self.part().await?;
+        if let Piece::Data(bytes) = &piece {
+            count_upload(&self.link.space.env, &mut self.uploaded, bytes.len())?;
         }
+        Ok(piece)
     }
 
     fn body_is_over(&mut self) -> bool {

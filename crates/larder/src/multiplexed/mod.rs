@@ -5,3 +5,6 @@ pub mod authority;
 pub mod head;
 pub mod priority;
 pub mod render;
+
+/// Bytes of an answer that may wait for the window of its stream before its exchange waits too; most of them are the store's.
+pub const QUEUED_BYTES_MAX: usize = 256 * 1024;

@@ -237,7 +237,7 @@ fn windows_grow_where_bodies_are_taken() {
         play.handle().unwrap();
         if takes {
             let cx = &mut Context::from_waker(Waker::noop());
-            assert!(matches!(play.state.poll_body(stream, usize::MAX, cx), Poll::Ready(Ok(BodyPart::Data(_)))));
+            assert!(matches!(play.state.poll_body(stream, usize::MAX, cx), Poll::Ready(Ok(Piece::Data(_)))));
         }
         play.check_bounds();
         play.client_reads();
