@@ -1,6 +1,7 @@
 //! TLS that goes to the origin of a site unopened (`listen.pass_through`, docs/pass-through.md): the name in the ClientHello chooses the site.
 //! All else on such a listener is served as if it had not been looked at.
 
+use crate::client::ShownAddress;
 use crate::env::PeerFacts;
 use crate::h1::serve::serve_tunnel;
 use crate::h1::{Connection, Workspace};
@@ -86,12 +87,13 @@ impl Client {
         if first.first() != Some(&RECORD_HANDSHAKE) {
             return self.serve(socket, &first);
         }
-        let hello = tunnel::first_bytes(&env, &self.space.heads_under_way, &mut socket, &mut first);
+        let hello = tunnel::first_bytes(&env, &self.space.heads_under_way, limit, (&mut socket, &mut first));
         let named = match timer.limit(limit, Wait::Busy, hello).await {
             Ok(FirstBytes::Tls(hello)) => hello.sni.as_deref().and_then(Host::parse),
             Ok(FirstBytes::Other) if self.peer.listener.tls.is_some() => return self.serve(socket, &first),
-            Ok(FirstBytes::Other) => return self.refuse("its first byte began TLS, and no whole ClientHello followed"),
-            Err(_) => return self.refuse("its ClientHello was not whole in time"),
+            Ok(FirstBytes::Other) => return self.refuse("its first byte began TLS, and no ClientHello followed"),
+            // Nobody knows whose it would have been: the certificate of another site is no answer.
+            Ok(FirstBytes::NotWhole) | Err(_) => return self.refuse("its ClientHello was not whole in time"),
         };
         let is_of_site = |host: &Host| env.config().sites.passed_through(host).is_some();
         match named {
@@ -126,7 +128,8 @@ impl Client {
     fn refuse<T>(self, why: &str) -> Option<T> {
         let (env, address) = (&self.space.env, self.peer.address);
         env.tally.pass_through_refused.add(1);
-        tracing::info!("a connection of {address} to a listener with `pass_through` was closed: {why}");
+        let client = ShownAddress(address.ip());
+        tracing::info!("a connection of {client} to a listener with `pass_through` was closed: {why}");
         env.finish_unanswered(&self.peer.listener, address, "pass-through");
         None
     }

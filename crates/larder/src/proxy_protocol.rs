@@ -129,7 +129,9 @@ impl Incoming {
 
     fn end(self, space: &Rc<Workspace>, listener: &Arc<Listener>, said: Said) {
         match said {
-            Ok(ProxyHeader { addresses: Some(addresses), .. }) if addresses.source.ip().is_unspecified() => {
+            Ok(ProxyHeader { addresses: Some(addresses), .. })
+                if addresses.source.ip().to_canonical().is_unspecified() =>
+            {
                 // It stands for clients at a Unix socket, which a balancer must not be able to name.
                 self.refuse(space, listener, "its header names a client that has no address");
             }

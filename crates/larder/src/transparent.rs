@@ -123,14 +123,14 @@ impl Client {
     ) -> Option<(Box<Connection>, larder_wire::RequestHead)> {
         let env = Rc::clone(&self.space.env);
         let limit = env.config().timeouts.head;
-        let hello = tunnel::first_bytes(&env, &self.space.heads_under_way, &mut socket, &mut first);
+        let hello = tunnel::first_bytes(&env, &self.space.heads_under_way, limit, (&mut socket, &mut first));
         let hello: Hello = match env.ticker.timer().limit(limit, Wait::Busy, hello).await {
             Ok(FirstBytes::Tls(hello)) => hello,
             Ok(FirstBytes::Other) => {
-                self.refuse("transparent-tls", "its first byte began TLS, and no whole ClientHello followed");
+                self.refuse("transparent-tls", "its first byte began TLS, and no ClientHello followed");
                 return None;
             }
-            Err(_) => {
+            Ok(FirstBytes::NotWhole) | Err(_) => {
                 self.refuse("transparent-tls", "its ClientHello was not whole in time");
                 return None;
             }

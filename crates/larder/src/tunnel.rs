@@ -1,6 +1,7 @@
 //! Tunnels: bytes that are copied both ways, and the interception of TLS in a CONNECT tunnel with a certificate of the local
 //! CA. The client's side is a connection or a stream of one.
 
+use crate::client::ShownAddress;
 use crate::clock;
 use crate::env::{Env, PeerFacts, RecordGuard};
 use crate::exchange::leave::{Intercepted, page_of};
@@ -54,9 +55,9 @@ impl Opening<'_> {
         (tunnel, mut record): (&Intercepted, RecordGuard),
     ) -> Option<(Wire, PeerFacts)> {
         let http2 = peer.listener.in_force().http2;
-        let hello = match first_bytes(self.env, self.heads, &mut stream, &mut first).await {
+        let hello = match first_bytes(self.env, self.heads, FIRST_BYTES_WAIT, (&mut stream, &mut first)).await {
             FirstBytes::Tls(hello) if hello.speaks_http_1_1() => hello,
-            FirstBytes::Tls(_) | FirstBytes::Other => {
+            FirstBytes::Tls(_) | FirstBytes::Other | FirstBytes::NotWhole => {
                 self.pass_unopened(peer, (stream, first), (host, port), (tunnel, record)).await;
                 return None;
             }
@@ -88,7 +89,7 @@ impl Opening<'_> {
             Err(trouble) => {
                 match trouble {
                     HandshakeTrouble::ClientRejectsCa => {
-                        tracing::info!(host = %named, client = %peer.address.ip(), "a client does not trust the local CA: its tunnels to this host stay closed for an hour");
+                        tracing::info!(host = %named, client = %ShownAddress(peer.address.ip()), "a client does not trust the local CA: its tunnels to this host stay closed for an hour");
                         pass.learn(peer.address.ip(), &named, clock::now());
                     }
                     _ => tracing::debug!(%host, trouble = trouble.as_str(), "no TLS inside the tunnel"),
@@ -147,16 +148,19 @@ fn peer_inside(outside: &PeerFacts, inside: (Host, u16), tunnel: &Intercepted, w
 pub enum FirstBytes {
     /// A whole ClientHello.
     Tls(hello::Hello),
-    /// Something else, or nothing for a while, or more than a ClientHello may have.
+    /// Something else.
     Other,
+    /// Nothing, or the beginning of a ClientHello: its end did not come in time, is too far away, or had no room.
+    NotWhole,
 }
 
-/// Reads the client's first bytes behind those that are here, until they are a whole ClientHello or can't be one.
+/// Reads the client's first bytes behind those that are here, until they are a whole ClientHello or can't be one; a client may be silent
+/// for `wait` before each further one.
 pub async fn first_bytes(
     env: &Env,
     heads: &Rc<HeadsUnderWay>,
-    stream: &mut (impl AsyncRead + Unpin),
-    first: &mut BytesMut,
+    wait: Duration,
+    (stream, first): (&mut (impl AsyncRead + Unpin), &mut BytesMut),
 ) -> FirstBytes {
     let timer = env.ticker.timer();
     // These bytes count as those of a head do.
@@ -165,13 +169,13 @@ pub async fn first_bytes(
         match hello::peek(first) {
             Peek::Hello(hello) => return FirstBytes::Tls(hello),
             Peek::NotTls => return FirstBytes::Other,
-            Peek::NeedMore if first.len() > HELLO_BYTES_MAX => return FirstBytes::Other,
-            Peek::NeedMore if held.holds(heads, first.capacity()).is_err() => return FirstBytes::Other,
+            Peek::NeedMore if first.len() > HELLO_BYTES_MAX => return FirstBytes::NotWhole,
+            Peek::NeedMore if held.holds(heads, first.capacity()).is_err() => return FirstBytes::NotWhole,
             Peek::NeedMore => {}
         }
-        match timer.limit(FIRST_BYTES_WAIT, Wait::Busy, stream.read_buf(first)).await {
+        match timer.limit(wait, Wait::Busy, stream.read_buf(first)).await {
             Ok(Ok(1..)) => {}
-            _ => return FirstBytes::Other,
+            _ => return FirstBytes::NotWhole,
         }
     }
 }

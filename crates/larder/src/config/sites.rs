@@ -67,9 +67,12 @@ impl Sites {
         self.passed_through.is_some()
     }
 
-    /// The site of this host whose TLS is passed through.
+    /// The site of this host whose TLS is passed through, unless one that is served has a more precise host.
     pub fn passed_through(&self, host: &Host) -> Option<&Site> {
         let sites = self.passed_through.as_ref()?;
+        if self.precision(host) > sites.precision(host) {
+            return None;
+        }
         let url =
             Url { scheme: Scheme::Https, host: host.clone(), port: Scheme::Https.default_port(), path: "/".into() };
         sites.find(&url).map(|(_, site)| site)
@@ -120,6 +123,18 @@ impl Sites {
         let exact = self.exact.get(host).and_then(|numbers| wanted(numbers));
         let number = exact.or_else(|| self.below(host, &wanted)).or_else(|| wanted(&self.any))?;
         Some((number, &self.list[number]))
+    }
+
+    /// How much of a host the most precise pattern names that fits it; `None` where none does.
+    fn precision(&self, host: &Host) -> Option<usize> {
+        // A trailing dot (a name from the root) makes no difference.
+        let host = host.as_str().trim_end_matches('.');
+        if self.exact.contains_key(host) {
+            return Some(usize::MAX);
+        }
+        let mut dots = memchr::memchr_iter(b'.', host.as_bytes()).filter(|&at| at > 0);
+        let ending = dots.find(|&at| self.below.contains_key(&host[at..])).map(|at| host.len() - at);
+        ending.or((!self.any.is_empty()).then_some(0))
     }
 
     /// From the longest ending to the shortest; an ending alone is no name below it.
@@ -267,6 +282,30 @@ mod tests {
         assert_eq!(found("https://x.b.example/"), None, "no request is one of theirs");
         assert!(!Sites::new(vec![passed(&["a.example"])]).is_empty(), "a listener beside them is no proxy by itself");
         assert_eq!((sites.all().count(), sites.len()), (2, 1));
+    }
+
+    #[test]
+    fn a_site_that_is_served_keeps_its_name_beside_a_pattern_that_is_passed_through() {
+        let passed = |hosts: &[&str]| Site { pass_through: true, ..site(hosts, "/") };
+        let sites = Sites::new(vec![
+            passed(&["*.example", "deep.served.example", "both.example"]),
+            site(&["www.example", "*.served.example", "both.example"], "/"),
+        ]);
+        for (host, is_passed) in [
+            ("x.example", true),
+            ("www.example", false),
+            ("WWW.example.", false),
+            ("x.served.example", false),
+            ("deep.served.example", true),
+            ("both.example", true),
+        ] {
+            assert_eq!(sites.passed_through(&Host::parse(host).unwrap()).is_some(), is_passed, "{host}");
+        }
+        let any = Sites::new(vec![passed(&["*"]), site(&["*.example"], "/")]);
+        assert!(any.passed_through(&Host::parse("a.test").unwrap()).is_some());
+        assert!(any.passed_through(&Host::parse("a.example").unwrap()).is_none());
+        let served = Sites::new(vec![passed(&["*.example"]), site(&["*"], "/")]);
+        assert!(served.passed_through(&Host::parse("a.example").unwrap()).is_some());
     }
 
     #[test]

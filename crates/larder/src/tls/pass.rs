@@ -2,6 +2,7 @@
 //! it refused a certificate of the local CA a while ago.
 
 use super::recent::Recent;
+use crate::client::has_address;
 use crate::config::HostPattern;
 use larder_wire::Host;
 use larder_wire::date::Stamp;
@@ -72,6 +73,10 @@ impl PassList {
     /// Remembers that this client refused a certificate for `host`
     /// ([`HandshakeTrouble::ClientRejectsCa`](super::HandshakeTrouble::ClientRejectsCa)).
     pub fn learn(&self, client: IpAddr, host: &Host, now: Stamp) {
+        // Clients without an address can't be told apart, and one of them does not speak for the others.
+        if !has_address(client) {
+            return;
+        }
         let (mut learned, client) = (self.learned.lock(), client.to_canonical());
         match learned.find(&client) {
             Some(hosts) => hosts.insert(host.clone(), now),
