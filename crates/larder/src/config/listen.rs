@@ -318,7 +318,7 @@ pub static LISTEN: &[Setting<Listen>] = &[
         "Whether clients may speak HTTP/2 ([http2.md](http2.md)): over TLS and inside intercepted tunnels by ALPN, in clear text by its preface (prior knowledge).",
     ),
     OfListen::new("listen.http3", Field::Flag(|l| &mut l.http3)).about(
-        "Whether clients may speak HTTP/3 ([http3.md](http3.md)), over UDP at the same port. A listener for that has `tls`, serves sites, and is no forward proxy; its answers over TCP say by `Alt-Svc` that there is HTTP/3.",
+        "Whether clients may speak HTTP/3 ([http3.md](http3.md)), over UDP at the same port. A listener for that has `tls` or `site_certificates`, serves sites, and is no forward proxy; its answers over TCP say by `Alt-Svc` that there is HTTP/3.",
     ),
     OfListen::new("listen.forward", Field::FlagOrAuto(|l| &mut l.forward)).about(
         "Whether clients may use this listener as a forward proxy. `auto`: yes where no site is configured or `intercept` is set. A listener with an `origin` never is.",

@@ -3,7 +3,7 @@
 use super::connection::{self, Leaving};
 use super::{Link, STREAMS_MAX, number};
 use crate::caught;
-use crate::env::PeerFacts;
+use crate::env::{ConnectedTo, PeerFacts};
 use crate::h1::Workspace;
 use crate::listener::Listener;
 use crate::people::ClientCertificate;
@@ -242,7 +242,9 @@ fn facts(
         }
         None => None,
     };
-    Ok(PeerFacts { certificate, sni, ..PeerFacts::at(listener, address, Scheme::Https) })
+    let to = quic.local_ip().zip(listener.port()).map(|(ip, port)| SocketAddr::new(ip.to_canonical(), port));
+    let connected_to = to.map(|address| Box::new(ConnectedTo { address, is_elsewhere: false }));
+    Ok(PeerFacts { certificate, sni, connected_to, ..PeerFacts::at(listener, address, Scheme::Https) })
 }
 
 /// Records a handshake that failed. A client that closed before its end asked for nothing.

@@ -9,9 +9,10 @@ impl Parser {
     pub(super) fn check_http3(&mut self, span: &Range<usize>, listen: &Listen) {
         let wrong = match listen.http3 {
             false => return,
-            _ if listen.tls.is_empty() => {
-                let hint = "add `tls = [{ chain = \"…\", key = \"…\" }]`, or leave out `http3`";
-                let message = "HTTP/3 is spoken over TLS alone, and this listener has no `tls`".to_owned();
+            _ if !listen.is_tls() => {
+                let hint =
+                    "add `tls = [{ chain = \"…\", key = \"…\" }]` or `site_certificates = true`, or leave out `http3`";
+                let message = "HTTP/3 is spoken over TLS alone, and this listener has no certificates".to_owned();
                 return self.problem(span.clone(), message, Some(hint.to_owned()));
             }
             _ if listen.socket.is_some() => {

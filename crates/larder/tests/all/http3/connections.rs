@@ -192,7 +192,8 @@ fn http3_is_for_the_sites_of_a_listener_with_tls() {
         let report = Loaded::parse("test", &text, &[]).err().map(|report| report.to_string()).unwrap_or_default();
         assert!(report.contains(part), "{text}: {report}");
     }
-    for (listener, beside) in [(tls, site), (&*format!("{tls}origin = \"http://b.test\"\n"), "")] {
+    let ordered = "site_certificates = true\n";
+    for (listener, beside) in [(tls, site), (ordered, site), (&*format!("{tls}origin = \"http://b.test\"\n"), "")] {
         let text = format!("[[listen]]\naddress = \"127.0.0.1:0\"\nhttp3 = true\n{listener}{beside}");
         assert!(Loaded::parse("test", &text, &[]).is_ok_and(|loaded| loaded.config.listens[0].http3), "{text}");
     }
