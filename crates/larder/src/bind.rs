@@ -61,12 +61,6 @@ fn bind_unix(path: &Path, mode: u32, workers: usize) -> io::Result<Vec<TcpListen
     Ok(sockets)
 }
 
-/// Gives the file of a socket that stays its mode again, which may be another one after a reload.
-pub fn keep_mode(listen: &Listen) -> io::Result<()> {
-    let Some(path) = &listen.socket else { return Ok(()) };
-    fs::set_permissions(path, fs::Permissions::from_mode(listen.mode))
-}
-
 /// Removes a socket on which nobody listens any more, as one of a program that was killed.
 fn remove_abandoned(path: &Path) -> io::Result<()> {
     let found = match fs::symlink_metadata(path) {
@@ -103,6 +97,19 @@ impl SocketFile {
         let path = listen.socket.clone()?;
         let file = number(&path)?;
         Some(SocketFile { path, file })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Gives the file its mode, which may be another one after a reload; a file that another program has put in its place keeps its own.
+    pub fn change_mode(&self, mode: u32) -> io::Result<()> {
+        if number(&self.path) != Some(self.file) {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the file of the socket is not there any more"));
+        }
+        fs::set_permissions(&self.path, fs::Permissions::from_mode(mode))
     }
 }
 

@@ -37,6 +37,18 @@ enum Stream {
     Output,
 }
 
+/// An error with its causes, on one line.
+pub fn in_one_line(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text
+}
+
 /// Says a line on standard error.
 pub fn say(line: impl fmt::Display) {
     put(Stream::Error, format!("{line}\n").into_bytes());

@@ -8,6 +8,7 @@
 pub mod acme;
 pub mod activation;
 mod allocator;
+mod background;
 mod base64;
 pub mod bind;
 mod body_pieces;

@@ -1,6 +1,7 @@
 //! Accepts connections of clients.
 
 use crate::caught;
+use crate::client::ShownAddress;
 use crate::env::{ConnectedTo, PeerFacts};
 use crate::h1::{self, Connection, Start, Workspace};
 use crate::h2;
@@ -115,7 +116,10 @@ fn serve(space: &Rc<Workspace>, peer: PeerFacts, (socket, read): (Socket, Vec<u8
         let shaken = Box::pin(shake_hands(&space.env, config, stream)).await;
         match shaken.and_then(|wire| Ok((certificate_of(&wire, &peer.listener)?, wire))) {
             // The handshake was all that its authority wanted.
-            Ok((_, mut wire)) if wire.validates_a_name() => drop(wire.shutdown().await),
+            Ok((_, mut wire)) if wire.validates_a_name() => {
+                let _ = wire.shutdown().await;
+                space.env.finish_unanswered(&peer.listener, address, "acme-challenge");
+            }
             Ok((certificate, wire)) => {
                 let peer = PeerFacts { certificate, sni: wire.server_name(), ..peer };
                 if wire.speaks_http2() {
@@ -127,7 +131,8 @@ fn serve(space: &Rc<Workspace>, peer: PeerFacts, (socket, read): (Socket, Vec<u8
             Err(HandshakeTrouble::Closed) => {}
             Err(trouble) => {
                 if let HandshakeTrouble::ClientNotTrusted(_, why) = &trouble {
-                    tracing::info!("the certificate of the client {address} lets it not in: {why}");
+                    let client = ShownAddress(address.ip());
+                    tracing::info!("the certificate of the client {client} lets it not in: {why}");
                 }
                 space.env.finish_unanswered(&peer.listener, address, trouble.as_str());
             }

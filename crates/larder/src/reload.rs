@@ -4,9 +4,11 @@
 //! force. A connection that is open keeps the listener it came through; sites, access, limits and timeouts are looked up
 //! by each request. Settings that only a restart can change keep their values, and the answer names them.
 
+use crate::background;
 use crate::bind::{self, SocketFile};
 use crate::config::setting::ChangesAt;
 use crate::config::{Config, ListSource, Listen, Loaded, Log, LogTo, ValueSource, manual};
+use crate::diagnostics::in_one_line;
 use crate::lists::PreparedLists;
 use crate::log::Sink;
 use crate::people::PreparedLogins;
@@ -25,10 +27,6 @@ mod upkeep;
 
 pub use upkeep::keep_up;
 
-/// The thread that prepares has this much less of a core than those that serve, where both want it. One that runs only where nobody else
-/// wants a core would hold locks that workers wait for (docs/decisions/104).
-const NICE: i32 = 10;
-
 /// Settings of before that wait for their last user; further ones are freed by that user.
 const RETIRED_MAX: usize = 16;
 
@@ -45,8 +43,7 @@ impl Shared {
     /// Prepares on a thread that leaves the cores to the workers: a table of a thousand rules takes some milliseconds.
     fn prepare_beside(&self, listeners: &[OpenListener]) -> Result<Prepared, String> {
         let work = || {
-            // On Linux this is about the calling thread alone.
-            let _ = rustix::process::setpriority_process(None, NICE);
+            background::lower_priority();
             self.prepare(listeners)
         };
         std::thread::scope(|scope| match std::thread::Builder::new().name("reload".into()).spawn_scoped(scope, work) {
@@ -144,6 +141,11 @@ impl Shared {
             {
                 old.listener.replace_by(Arc::clone(&new.open.listener));
                 new.open.file = old.file;
+                if let Some(file) = &new.open.file
+                    && let Err(error) = file.change_mode(new.mode)
+                {
+                    tracing::error!("the mode of {} stays as it was: {error}", file.path().display());
+                }
             }
         }
         let closing = old.iter().flatten();
@@ -219,6 +221,8 @@ enum NewLog {
 struct NewListener {
     open: OpenListener,
     change: ListenerChange,
+    /// The mode of the file of its Unix socket.
+    mode: u32,
     /// A socket for HTTP/3, which the listener before it did not speak.
     quic: Option<UdpSocket>,
 }
@@ -270,7 +274,6 @@ fn new_listeners(
             }
             Some(number) => {
                 taken[number] = true;
-                bind::keep_mode(listen).map_err(|error| StartError::Listen(listen.name(), error))?;
                 (listeners[number].bound, ListenerChange::Replaces(number))
             }
             None => {
@@ -288,6 +291,7 @@ fn new_listeners(
         new_listeners.push(NewListener {
             open: OpenListener { configured: listen.address, bound, files, listener: new, file },
             change,
+            mode: listen.mode,
             quic,
         });
     }
@@ -300,14 +304,4 @@ fn bind(listen: &Listen, workers: usize) -> Result<Vec<TcpListener>, StartError>
         return Err(StartError::Listen(listen.name(), error));
     }
     bind::bind_listener(listen, workers).map_err(|error| StartError::Listen(listen.name(), error))
-}
-
-fn in_one_line(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text += &format!(": {inner}");
-        cause = inner.source();
-    }
-    text
 }

@@ -11,6 +11,7 @@ mod schedule;
 #[cfg(test)]
 mod tests;
 
+use crate::background;
 use crate::caught;
 use crate::clock;
 use crate::config::{Acme, AcmeChallenge, Config};
@@ -223,16 +224,12 @@ pub fn notes(config: &Config) -> Vec<String> {
 }
 
 fn run(work: &Work) {
-    // The thread may be one of many that sign: those that serve come first.
-    let _ = rustix::process::setpriority_process(None, NICE);
+    background::lower_priority();
     match tokio::runtime::Builder::new_current_thread().enable_time().build() {
         Ok(runtime) => runtime.block_on(caught::again(&work.restarts, || work.keep())),
         Err(error) => tracing::error!("acme: no certificate is ordered, for there is no runtime: {error}"),
     }
 }
-
-/// The thread has this much less of a core than those that serve, where both want it.
-const NICE: i32 = 10;
 
 impl Work {
     /// Nothing is wanted yet.
@@ -310,7 +307,9 @@ impl Work {
                 Turn::Ask(names, issued) => {
                     let Some(authority) = self.authority() else { continue };
                     tokio::select! {
-                        suggested = caught::caught(authority.suggested(&issued)) => self.heard(&names, &issued, suggested.flatten()),
+                        suggested = caught::caught(authority.suggested(&issued)) => {
+                            self.heard(&names, &authority.folder, &issued, suggested.flatten());
+                        }
                         () = self.ends.notified() => return,
                     }
                 }
@@ -379,7 +378,9 @@ impl Work {
                 self.counts.issued.fetch_add(1, Ordering::Relaxed);
                 let end = String::from_utf8_lossy(&date::format_date(issued.not_after)).into_owned();
                 tracing::info!("acme: there is a certificate for {of}, which ends on {end}");
+                let soonest = schedule::soonest_after(now, issued.not_after);
                 *kept = Kept::of(names.to_vec(), issued, now);
+                kept.due = kept.due.max(soonest);
                 self.show(&plan);
             }
             Err(trouble) => {
@@ -408,17 +409,20 @@ impl Work {
         }
     }
 
-    /// Takes the word of the authority about a renewal.
-    fn heard(&self, names: &[Arc<str>], issued: &Issued, suggested: Option<((i64, i64), Duration)>) {
+    /// Takes the word of the authority about a renewal, unless a reload has named another authority since.
+    fn heard(&self, names: &[Arc<str>], folder: &Folder, issued: &Issued, suggested: Option<((i64, i64), Duration)>) {
         let now = clock::now();
         let mut plan = self.plan.lock();
+        if plan.folder.as_ref() != Some(folder) {
+            return;
+        }
         let Some(kept) = plan.kept.iter_mut().find(|kept| kept.names == names) else { return };
         let said = suggested.map_or(Duration::ZERO, |(_, said)| said);
         kept.asks_at = schedule::question((issued.not_before, issued.not_after), now, Some(said), issued.draw);
         if let Some((window, _)) = suggested {
             // Its word may bring a renewal forward. It must not put one off until the certificate has ended.
             kept.due =
-                order::moment(window, issued.draw).min(schedule::renewal(issued.not_before, issued.not_after, 0));
+                schedule::in_window(window, issued.draw).min(schedule::renewal(issued.not_before, issued.not_after, 0));
         }
     }
 }

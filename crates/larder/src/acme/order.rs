@@ -10,7 +10,6 @@ use instant_acme::{
     Account, AccountCredentials, AuthorizationHandle, AuthorizationStatus, CertificateIdentifier, ChallengeType, Error,
     Identifier, NewAccount, NewOrder, Order, OrderStatus, RetryPolicy,
 };
-use larder_wire::date::Stamp;
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 use rustls::ClientConfig;
 use serde::{Deserialize, Serialize};
@@ -220,10 +219,9 @@ impl Authority<'_> {
         if let Some(account) = self.kept_account().await {
             return account;
         }
-        let contact: Vec<String> = self.acme.contact.iter().map(|address| format!("mailto:{address}")).collect();
-        let contact: Vec<&str> = contact.iter().map(String::as_str).collect();
+        let contact = self.contact();
         let new = NewAccount {
-            contact: &contact,
+            contact: &contact.iter().map(String::as_str).collect::<Vec<_>>(),
             terms_of_service_agreed: self.acme.terms_agreed,
             only_return_existing: false,
         };
@@ -232,6 +230,10 @@ impl Authority<'_> {
         self.keep(credentials)?;
         tracing::info!("acme: there is an account at {} now", self.acme.directory.host);
         Ok(account)
+    }
+
+    fn contact(&self) -> Vec<String> {
+        self.acme.contact.iter().map(|address| format!("mailto:{address}")).collect()
     }
 
     async fn kept_account(&self) -> Option<Result<Account, Trouble>> {
@@ -244,7 +246,7 @@ impl Authority<'_> {
             Err(error) => return Some(Err(self.trouble(error))),
         };
         if let Some(credentials) = again.and_then(|again| serde_json::from_value(again).ok()) {
-            let contact: Vec<String> = self.acme.contact.iter().map(|address| format!("mailto:{address}")).collect();
+            let contact = self.contact();
             let contact: Vec<&str> = contact.iter().map(String::as_str).collect();
             if let Err(error) = account.update_contacts(&contact).await {
                 return Some(Err(self.trouble(error)));
@@ -291,9 +293,4 @@ fn kind_of(challenge: AcmeChallenge) -> ChallengeType {
         AcmeChallenge::TlsAlpn01 => ChallengeType::TlsAlpn01,
         AcmeChallenge::Auto | AcmeChallenge::Http01 => ChallengeType::Http01,
     }
-}
-
-/// The moment of a window as a stamp of the schedule.
-pub(super) fn moment((start, end): (i64, i64), draw: u64) -> Stamp {
-    super::schedule::in_window(start, end, draw)
 }

@@ -44,6 +44,16 @@ pub(super) fn renewal(not_before: Stamp, not_after: Stamp, draw: u64) -> Stamp {
     Stamp(not_before.0.saturating_add(life / 3 * 2).saturating_sub(draw % (life / 30 + 1)))
 }
 
+/// The soonest moment of the order after one that gave a certificate: by a clock that is wrong, or where certificates were issued long
+/// before they are handed out, its renewal is due already, and it would be ordered again without a pause.
+pub(super) fn soonest_after(now: Stamp, not_after: Stamp) -> Stamp {
+    let left = not_after.0.saturating_sub(now.0);
+    Stamp(now.0.saturating_add((left / 4).clamp(1, PAUSED_SECONDS_MAX)))
+}
+
+/// The pause after a certificate was issued, or a quarter of the life that it has left.
+const PAUSED_SECONDS_MAX: u64 = 3_600;
+
 /// How often the authority is asked for its word about a renewal: every six hours, more often where certificates are short.
 const SUGGESTED_EVERY_SECONDS_MAX: u64 = 6 * 3_600;
 /// So often in the life of a short one.
@@ -65,7 +75,7 @@ pub(super) fn question(
 }
 
 /// A moment in a window that the authority suggests (RFC 9773 section 4.2).
-pub(super) fn in_window(start: i64, end: i64, draw: u64) -> Stamp {
+pub(super) fn in_window((start, end): (i64, i64), draw: u64) -> Stamp {
     let (start, end) = (u64::try_from(start).unwrap_or(0), u64::try_from(end).unwrap_or(0));
     Stamp(start.saturating_add(draw % (end.saturating_sub(start) + 1)))
 }
@@ -75,6 +85,13 @@ mod tests {
     use super::*;
 
     const NOW: Stamp = Stamp(1_800_000_000);
+
+    #[test]
+    fn a_certificate_that_is_due_at_once_is_not_ordered_for_ever() {
+        assert_eq!(soonest_after(NOW, Stamp(NOW.0 + 25 * 86_400)), Stamp(NOW.0 + 3_600));
+        assert_eq!(soonest_after(NOW, Stamp(NOW.0 + 20)), Stamp(NOW.0 + 5));
+        assert_eq!(soonest_after(NOW, NOW), Stamp(NOW.0 + 1));
+    }
 
     #[test]
     fn pauses_grow_and_end() {
@@ -124,9 +141,9 @@ mod tests {
 
     #[test]
     fn a_window_may_be_nonsense() {
-        assert_eq!(in_window(100, 200, 50), Stamp(150));
-        assert_eq!(in_window(200, 100, 50), Stamp(200));
-        assert_eq!(in_window(i64::MIN, i64::MIN, 50), Stamp(0));
-        assert!(in_window(0, i64::MAX, u64::MAX).0 <= i64::MAX as u64);
+        assert_eq!(in_window((100, 200), 50), Stamp(150));
+        assert_eq!(in_window((200, 100), 50), Stamp(200));
+        assert_eq!(in_window((i64::MIN, i64::MIN), 50), Stamp(0));
+        assert!(in_window((0, i64::MAX), u64::MAX).0 <= i64::MAX as u64);
     }
 }

@@ -107,17 +107,19 @@ fn the_word_of_the_authority_brings_a_renewal_forward_and_never_puts_it_off() {
     let issued = keep(folder.path(), &config, "a.test", 10);
     let work = work(folder.path(), &config);
     let now = clock::now();
+    let authority = work.authority().unwrap();
+    let heard = |issued: &_, said| work.heard(&names("a.test"), &authority.folder, issued, said);
     let due = || work.plan.lock().kept[0].due.since(now) / DAY;
     assert!((46..=50).contains(&due()), "{}", due());
     assert_eq!(turn(&work, now.plus(DAY / 2)), "ask about a.test");
     let at = |days: u64| i64::try_from(now.0 + days * DAY).unwrap();
-    work.heard(&names("a.test"), &issued, Some(((at(20), at(21)), Duration::ZERO)));
+    heard(&issued, Some(((at(20), at(21)), Duration::ZERO)));
     assert!((20..=21).contains(&due()), "{}", due());
-    work.heard(&names("a.test"), &issued, Some(((at(300), at(400)), Duration::ZERO)));
+    heard(&issued, Some(((at(300), at(400)), Duration::ZERO)));
     assert!((49..=50).contains(&due()), "{}", due());
-    work.heard(&names("a.test"), &issued, None);
+    heard(&issued, None);
     assert!(turn(&work, now).starts_with("wait "));
-    work.heard(&names("a.test"), &issued, Some(((0, 1), Duration::ZERO)));
+    heard(&issued, Some(((0, 1), Duration::ZERO)));
     assert_eq!(turn(&work, now), "order a.test by http-01");
 }
 

@@ -297,14 +297,14 @@ fn troubles(loaded: &Loaded) -> Vec<String> {
     };
     let mut troubles = Vec::new();
     if let Err(error) = crate::tls::roots(&config.upstream.extra_roots) {
-        troubles.push(format!("{}: {}", place_of("upstream.extra_roots"), super::explain(&error)));
+        troubles.push(format!("{}: {}", place_of("upstream.extra_roots"), diagnostics::in_one_line(&error)));
     }
     for listen in config.listens.iter().filter(|listen| listen.is_tls()) {
         if let Err(error) = ClientTrust::load(&listen.clients) {
-            troubles.push(format!("listen {} ({}): {}", listen.name(), listen.place, super::explain(&error)));
+            troubles.push(format!("listen {} ({}): {}", listen.name(), listen.place, diagnostics::in_one_line(&error)));
         }
         if let Err(error) = Certificates::load(&listen.tls) {
-            troubles.push(format!("listen {} ({}): {}", listen.name(), listen.place, super::explain(&error)));
+            troubles.push(format!("listen {} ({}): {}", listen.name(), listen.place, diagnostics::in_one_line(&error)));
         }
     }
     for mount in &config.mounts {

@@ -1,6 +1,6 @@
 //! `larder demo`: the command; what it plays is in [`crate::demo`].
 
-use super::{TROUBLE, explain};
+use super::TROUBLE;
 use crate::demo::{self, Options};
 use crate::diagnostics;
 use clap::Args;
@@ -21,7 +21,7 @@ pub(super) fn demo(flags: &DemoFlags) -> u8 {
         pairs => demo::download(pairs).map(|()| 0),
     };
     outcome.unwrap_or_else(|error| {
-        diagnostics::say(format_args!("larder demo: {}", explain(&*error)));
+        diagnostics::say(format_args!("larder demo: {}", diagnostics::in_one_line(&*error)));
         TROUBLE
     })
 }

@@ -160,7 +160,7 @@ fn without_server(flags: &ExplainFlags, loaded: crate::config::Loaded, folder: O
     let disk = match disk::open(&config) {
         Ok(disk) => disk,
         Err(error) => {
-            diagnostics::say(format_args!("error: {}", super::explain(&error)));
+            diagnostics::say(format_args!("error: {}", diagnostics::in_one_line(&error)));
             return TROUBLE;
         }
     };

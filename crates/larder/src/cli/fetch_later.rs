@@ -55,7 +55,7 @@ pub(super) fn fetch_later(flags: FetchLaterFlags) -> u8 {
     let sent = match sent {
         Ok(sent) => sent,
         Err(error) => {
-            diagnostics::say(format_args!("error: {}", super::explain(&error)));
+            diagnostics::say(format_args!("error: {}", diagnostics::in_one_line(&error)));
             return TROUBLE;
         }
     };

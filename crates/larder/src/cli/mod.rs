@@ -384,7 +384,7 @@ fn serve(flags: &Flags) -> u8 {
     };
     let plan = Plan { config, sources, reread: Some(reread), passed };
     allocator::fit(plan.config.memory_bytes);
-    status(&serve::until_signal(plan, file.as_deref()).map(|()| 0).map_err(|error| explain(&*error)))
+    status(&serve::until_signal(plan, file.as_deref()).map(|()| 0).map_err(|error| diagnostics::in_one_line(&*error)))
 }
 
 /// Reads the configuration again for a reload. The file that was found at the start has to be there, with settings if it had any: else a
@@ -435,7 +435,7 @@ fn run(flags: RunFlags) -> u8 {
         }
         Ok(own)
     };
-    status(&run::run(&command, config, start).map_err(|error| explain(&error)))
+    status(&run::run(&command, config, start).map_err(|error| diagnostics::in_one_line(&error)))
 }
 
 fn config(flags: &ConfigFlags) -> u8 {
@@ -506,7 +506,7 @@ fn ca(flags: &CaFlags) -> u8 {
             print(format!("certificate  {}\nSHA-256      {fingerprint}\n", path.display()))
         }
         Err(error) => {
-            diagnostics::say(format_args!("error: {}", explain(&error)));
+            diagnostics::say(format_args!("error: {}", diagnostics::in_one_line(&error)));
             TROUBLE
         }
     }
@@ -575,18 +575,6 @@ fn status(outcome: &Result<u8, String>) -> u8 {
             TROUBLE
         }
     }
-}
-
-/// An error with its causes, on one line.
-fn explain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text.push_str(": ");
-        text.push_str(&inner.to_string());
-        cause = inner.source();
-    }
-    text
 }
 
 /// A reader that has seen enough (`larder config | head`) is no trouble.

@@ -105,7 +105,7 @@ pub(super) fn prefetch(flags: &PrefetchFlags) -> u8 {
             tell(&gathered, flags.json)
         }
         Err(error) => {
-            diagnostics::say(format_args!("error: {}", super::explain(&error)));
+            diagnostics::say(format_args!("error: {}", diagnostics::in_one_line(&error)));
             TROUBLE
         }
     }

@@ -1,6 +1,6 @@
 //! `larder store`: what lies on disk.
 
-use super::{Flags, TROUBLE, WRONG, explain};
+use super::{Flags, TROUBLE, WRONG};
 use crate::clock;
 use crate::config::units;
 use crate::diagnostics;
@@ -131,7 +131,7 @@ pub(super) fn store(command: &StoreCommand) -> u8 {
             return ask_server(command, &control::Client::new(socket)).unwrap_or_else(|error| {
                 diagnostics::say(format_args!(
                     "error: a larder uses the store and does not tell: {}",
-                    explain(&*error)
+                    diagnostics::in_one_line(&*error)
                 ));
                 TROUBLE
             });
@@ -141,7 +141,7 @@ pub(super) fn store(command: &StoreCommand) -> u8 {
             return TROUBLE;
         }
         Err(fault) => {
-            diagnostics::say(format_args!("error: {}", explain(&fault)));
+            diagnostics::say(format_args!("error: {}", diagnostics::in_one_line(&fault)));
             return TROUBLE;
         }
     };
@@ -159,7 +159,7 @@ pub(super) fn store(command: &StoreCommand) -> u8 {
     };
     opened.close();
     done.unwrap_or_else(|error| {
-        diagnostics::say(format_args!("error: {}", explain(&*error)));
+        diagnostics::say(format_args!("error: {}", diagnostics::in_one_line(&*error)));
         TROUBLE
     })
 }

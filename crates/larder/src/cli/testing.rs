@@ -1,7 +1,7 @@
 //! `larder test`: runs tests of hooks by the interpreter that would run the hooks, with the package `larder` at hand. No server, no
 //! network, nothing installed.
 
-use super::{Flags, TROUBLE, WRONG, explain};
+use super::{Flags, TROUBLE, WRONG};
 use crate::config::application::{Application, Interface};
 use crate::config::places::Here;
 use crate::config::{Mount, Python, units};
@@ -99,7 +99,7 @@ pub(super) fn test(flags: &TestFlags) -> u8 {
             TROUBLE
         }
         Err(error) => {
-            diagnostics::say(format_args!("error: the tests can't be run: {}", explain(&error)));
+            diagnostics::say(format_args!("error: the tests can't be run: {}", diagnostics::in_one_line(&error)));
             TROUBLE
         }
     }

@@ -7,6 +7,7 @@
 use super::country_file::CountryFile;
 use super::source::{ListFolder, Look, PreparedList, Shrinking};
 use super::{ListSet, ListState, Lists, LoadedList};
+use crate::background;
 use crate::caught;
 use crate::clock;
 use crate::config::List;
@@ -33,8 +34,6 @@ const FREE_EVERY: Duration = Duration::from_secs(5);
 /// How long the end of the thread is waited for.
 const STOP_WITHIN: Duration = Duration::from_millis(500);
 const IDLE: Duration = Duration::from_secs(3_600);
-/// The thread has this much less of a core than those that serve, where both want it.
-const NICE: i32 = 10;
 
 /// The result of asking for a look at a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,8 +203,7 @@ fn begin(work: &Arc<Work>) -> io::Result<Thread> {
 }
 
 fn run(work: &Weak<Work>, ordered: &Receiver<Order>) {
-    // On Linux this is about the calling thread alone.
-    let _ = rustix::process::setpriority_process(None, NICE);
+    background::lower_priority();
     loop {
         let Some(work) = work.upgrade() else { return };
         let mut wait = RETRY_AFTER;

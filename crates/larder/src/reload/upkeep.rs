@@ -1,7 +1,9 @@
 //! Beside the workers, every few seconds: certificates of listeners are read again when their files have changed, without a reload,
 //! which is how renewed ones come in force; and settings of before a reload are freed once no worker uses them.
 
+use crate::background;
 use crate::clock;
+use crate::diagnostics::in_one_line;
 use crate::shared::{OpenListener, Shared, listener};
 use crate::tls::served::CertificateStamp;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -16,8 +18,7 @@ const TOLD_EVERY: Duration = Duration::from_secs(86_400);
 
 /// Does all of it until `ended` has no sender any more.
 pub fn keep_up(shared: &Weak<Shared>, ended: &Receiver<()>) {
-    // On Linux this is about the calling thread alone.
-    let _ = rustix::process::setpriority_process(None, super::NICE);
+    background::lower_priority();
     let mut told = clock::instant();
     while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
         let Some(shared) = shared.upgrade() else { return };
@@ -62,7 +63,7 @@ impl Shared {
                     tracing::info!("listen {configured}: its certificates have changed, and count now");
                 }
                 Err(trouble) => {
-                    let trouble = super::in_one_line(&trouble);
+                    let trouble = in_one_line(&trouble);
                     tracing::warn!(
                         "listen {configured}: its certificates have changed, and the old ones count on: {trouble}"
                     );

@@ -249,11 +249,11 @@ impl Shared {
     /// Tells all workers to accept no more connections and to let requests end.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
-        // From here on nobody connects, and the next program may take the path.
-        self.listeners.lock().iter_mut().for_each(|open| drop(open.file.take()));
         for worker in self.commands.lock().iter() {
             let _ = worker.try_send(Command::Drain);
         }
+        // From here on nobody connects, and the next program may take the path. A reload that is under way ends first.
+        self.listeners.lock().iter_mut().for_each(|open| drop(open.file.take()));
     }
 
     /// Applies `look` to the last requests of each worker, as far as the workers answer in time.

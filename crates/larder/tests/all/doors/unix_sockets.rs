@@ -255,6 +255,15 @@ fn a_reload_keeps_a_socket_opens_one_and_closes_one() {
     let mut answer = String::new();
     kept.read_to_string(&mut answer).unwrap();
     assert!(answer.ends_with("/fresh"), "{answer}");
+    // Another program has taken the path of one, and a reload that is refused changes no mode.
+    fs::remove_file(at("one")).unwrap();
+    let _other = std::os::unix::net::UnixListener::bind(at("one")).unwrap();
+    fs::set_permissions(at("one"), fs::Permissions::from_mode(0o600)).unwrap();
+    let mode = |name: &str| fs::metadata(at(name)).unwrap().permissions().mode() & 0o777;
+    steered.reload(&text(&[("one", "0666"), ("three", "0660")])).unwrap();
+    assert_eq!((mode("one"), mode("three")), (0o600, 0o660));
+    steered.reload(&text(&[("three", "0666"), ("absent/four", "0600")])).unwrap_err();
+    assert_eq!(mode("three"), 0o660);
     steered.server.stop();
-    assert!(!at("one").exists() && !at("three").exists());
+    assert!(at("one").exists() && !at("three").exists());
 }
