@@ -61,6 +61,12 @@ fn bind_unix(path: &Path, mode: u32, workers: usize) -> io::Result<Vec<TcpListen
     Ok(sockets)
 }
 
+/// The address that the sockets of a listener have, which is known where port 0 was asked for; that of the configuration where they have
+/// none, as Unix sockets.
+pub fn address_of(sockets: &[TcpListener], listen: &Listen) -> SocketAddr {
+    sockets.first().and_then(|socket| socket.local_addr().ok()).unwrap_or(listen.address)
+}
+
 /// Removes a socket on which nobody listens any more, as one of a program that was killed.
 fn remove_abandoned(path: &Path) -> io::Result<()> {
     let found = match fs::symlink_metadata(path) {

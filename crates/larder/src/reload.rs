@@ -278,7 +278,7 @@ fn new_listeners(
             }
             None => {
                 let sockets = bind(listen, wanted.workers)?;
-                let bound = sockets.first().and_then(|socket| socket.local_addr().ok()).unwrap_or(listen.address);
+                let bound = bind::address_of(&sockets, listen);
                 (bound, ListenerChange::Opens(sockets))
             }
         };

@@ -322,7 +322,7 @@ fn listening_sockets(config: &Config, mut passed: PassedSockets) -> Result<Vec<V
 /// The sockets of HTTP/3, at the ports of the listeners that speak it.
 fn quic_sockets(config: &Config, sockets: &[Vec<TcpListener>]) -> Result<Vec<Option<UdpSocket>>, StartError> {
     let open = |(listen, sockets): (&Listen, &Vec<TcpListener>)| {
-        let bound = sockets.first().and_then(|socket| socket.local_addr().ok()).unwrap_or(listen.address);
+        let bound = bind::address_of(sockets, listen);
         let socket = listen.http3.then(|| bind::bind_quic(bound)).transpose();
         socket.map_err(|error| StartError::ListenUdp(bound, error))
     };
@@ -331,10 +331,7 @@ fn quic_sockets(config: &Config, sockets: &[Vec<TcpListener>]) -> Result<Vec<Opt
 
 /// The addresses of the sockets of each listener; the one that stands for it where its socket has none.
 fn bound_addresses(config: &Config, sockets: &[Vec<TcpListener>]) -> Vec<SocketAddr> {
-    let bound = |(listen, each): (&Listen, &Vec<TcpListener>)| {
-        each.first().and_then(|socket| socket.local_addr().ok()).unwrap_or(listen.address)
-    };
-    config.listens.iter().zip(sockets).map(bound).collect()
+    config.listens.iter().zip(sockets).map(|(listen, each)| bind::address_of(each, listen)).collect()
 }
 
 fn bind_admin(address: SocketAddr) -> Result<TcpListener, StartError> {
