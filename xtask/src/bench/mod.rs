@@ -54,7 +54,7 @@ pub struct Args {
     /// With `peers`, `hits` or `scripts`: an earlier build of Larder, which then plays alone beside the present one.
     #[arg(long, value_name = "PATH")]
     against: Option<PathBuf>,
-    /// With `scripts`: a build of Larder that is taken for the present one, in place of one made for this.
+    /// With `scripts` or `reload`: a build of Larder that is taken for the present one, in place of one made for this.
     #[arg(long, value_name = "PATH")]
     larder: Option<PathBuf>,
     /// With `scripts`: an interpreter beside which granian is installed, with which pages are compared.
@@ -160,7 +160,7 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
         What::Workers => draw(args, &root, FEATURE_ROUNDS, workers::play),
         What::Profile => draw(args, &root, CURVE_ROUNDS, profile::play),
         What::Blocked => draw(args, &root, ROUNDS, blocked::play),
-        What::Reload => draw(args, &root, 1, reload::play),
+        What::Reload => measure_reloads(args, &root),
         What::Http2 => draw(args, &root, ROUNDS, http2::play),
         What::Icap => draw(args, &root, ROUNDS, icap::play),
         What::Generators => compare_generators(args, &root),
@@ -216,6 +216,14 @@ fn measure_scripts(args: &Args, root: &Path) -> Result<(), Trouble> {
     // A page of another build must not take the place of that of this one.
     let is_of_this = args.larder.is_none();
     if args.dry || !is_of_this { Ok(()) } else { results::publish(root, args.what.as_str(), &page) }
+}
+
+/// Reloads, by one build.
+fn measure_reloads(args: &Args, root: &Path) -> Result<(), Trouble> {
+    let larder = shell::given_or_published_larder(root, args.larder.as_ref())?;
+    let page = reload::play(&larder, args.seconds.unwrap_or(SECONDS))?;
+    println!("{page}");
+    if args.dry || args.larder.is_some() { Ok(()) } else { results::publish(root, args.what.as_str(), &page) }
 }
 
 fn fill_the_table(args: &Args, keys: &[String], only: Option<&'static [Kind]>, root: &Path) -> Result<(), Trouble> {

@@ -70,11 +70,10 @@ struct Row {
 }
 
 /// Plays all and gives the page; a phase is `seconds` times as long as it stands in the table.
-pub fn play(root: &Path, _rounds: usize, seconds: u64) -> Result<String, Trouble> {
-    shell::build_published(root, "larder", &["larder"])?;
+pub fn play(larder: &Path, seconds: u64) -> Result<String, Trouble> {
     let (lab, origin) = Origin::in_a_new_lab()?;
-    let mut stand = Stand::start(root, lab, &origin)?;
-    let version = shell::ask(Command::new(shell::published(root, "larder")).arg("--version"))?;
+    let mut stand = Stand::start(larder, lab, &origin)?;
+    let version = shell::ask(Command::new(larder).arg("--version"))?;
     let mut rows = Vec::new();
     for (name, change, lasts) in PHASES {
         rows.push(stand.phase(name, change, Duration::from_secs(lasts * seconds))?);
@@ -84,7 +83,7 @@ pub fn play(root: &Path, _rounds: usize, seconds: u64) -> Result<String, Trouble
 }
 
 impl Stand {
-    fn start(root: &Path, lab: Lab, origin: &Origin) -> Result<Stand, Trouble> {
+    fn start(larder: &Path, lab: Lab, origin: &Origin) -> Result<Stand, Trouble> {
         let names = lab.path().join("names");
         let lines: String = (0..NAMES).map(|at| format!("n{at}.listed.test\n")).collect();
         std::fs::write(&names, lines).map_err(|error| format!("writing {}: {error}", names.display()))?;
@@ -92,8 +91,7 @@ impl Stand {
         let conf = lab.path().join("larder.toml");
         let mut stand = Stand { id: 0, port, origin: origin.port, names, changes: 0, added: 0, lab };
         stand.write_configuration()?;
-        let program = shell::published(root, "larder");
-        stand.id = stand.lab.start("larder", Command::new(program).arg("--config").arg(conf), port)?;
+        stand.id = stand.lab.start("larder", Command::new(larder).arg("--config").arg(conf), port)?;
         stand.wait_until(&|stand| stand.status("n0.listed.test", "/600").is_ok_and(|status| status == 403))?;
         (stand.status("a.test", "/600")? == 200).then_some(()).ok_or("the object is not there")?;
         Ok(stand)
