@@ -69,6 +69,7 @@ struct Server {
 struct Listener {
     address: SocketAddr,
     is_tls: bool,
+    speaks_http3: bool,
     is_default: bool,
     /// Whether its connections begin with a header of the PROXY protocol.
     has_proxy_header: bool,
@@ -192,6 +193,7 @@ impl Reader {
             listeners.push(Listener {
                 address,
                 is_tls: false,
+                speaks_http3: false,
                 is_default: false,
                 has_proxy_header: false,
                 balancers: Vec::new(),
@@ -231,12 +233,10 @@ impl Reader {
         };
         let has = |word: &str| directive.words.iter().any(|known| known == word);
         self.draft.translated(directive.note);
-        if has("quic") {
-            self.draft.fate(directive.note, Fate::Different, "HTTP/1.1 and HTTP/2 are spoken with clients");
-        }
         Some(Listener {
             address,
             is_tls: has("ssl") || has("quic"),
+            speaks_http3: has("quic"),
             is_default: has("default_server") || has("default"),
             has_proxy_header: has("proxy_protocol"),
             balancers: Vec::new(),

@@ -137,11 +137,32 @@ impl Reader {
                 self.draft.push("listen", listen, &[listener.note]);
             }
         }
+        self.write_doors(listener);
+    }
+
+    /// HTTP/3 and the balancers of a listener that is written, which nginx has for all servers at its address.
+    fn write_doors(&mut self, listener: &Listener) {
         let address = Value::from(listener.address.to_string());
         let written =
             self.draft.items_mut("listen").iter_mut().find(|item| item.table.find("address") == Some(&address));
-        if let Some(item) = written.filter(|_| !listener.balancers.is_empty()) {
-            item.table.set("proxy_protocol", listener.balancers.clone());
+        let Some(table) = written.map(|item| &mut item.table) else { return };
+        let known = table.find("proxy_protocol").cloned();
+        if !listener.balancers.is_empty() {
+            table.add_texts("proxy_protocol", listener.balancers.iter().cloned());
+        }
+        let is_joined = known.is_some() && known.as_ref() != table.find("proxy_protocol");
+        let has_header = table.find("proxy_protocol").is_some();
+        let speaks_http3 = listener.speaks_http3 || table.find("http3").is_some();
+        if speaks_http3 && !has_header {
+            table.set("http3", true);
+        } else if speaks_http3 {
+            table.0.retain(|(key, _)| key != "http3");
+            let text = "a listener behind balancers has no HTTP/3: give it an address of its own";
+            self.draft.fate(listener.note, Fate::Different, text);
+        }
+        if is_joined {
+            let text = "balancers are named for a listener: those of all servers at this address are believed in each";
+            self.draft.fate(listener.note, Fate::Different, text);
         }
     }
 

@@ -348,6 +348,32 @@ fn balancers_before_nginx_are_named() {
 }
 
 #[test]
+fn servers_of_nginx_at_one_address_are_one_listener() {
+    let server = |name: &str, listen: &str, from: &str| {
+        format!(
+            "server {{ {listen} server_name {name}; ssl_certificate /c; ssl_certificate_key /k; real_ip_header proxy_protocol; set_real_ip_from {from}; location / {{ proxy_pass http://10.0.0.1; }} }}"
+        )
+    };
+    let both = |first: &str, second: &str| {
+        let text =
+            format!("http {{ {} {} }}", server("a.test", first, "10.0.0.1"), server("b.test", second, "10.0.0.2"));
+        imported(Format::Nginx, &text, &mut NoFiles).toml
+    };
+    let toml = both("listen 443 ssl; listen 443 quic reuseport;", "listen 443 ssl;");
+    assert_eq!(toml.matches("[[listen]]").count(), 1, "{toml}");
+    assert!(toml.contains("http3 = true") && !toml.contains("proxy_protocol = ["), "{toml}");
+    let toml = both("listen 443 ssl proxy_protocol;", "listen 443 ssl proxy_protocol;");
+    assert!(toml.contains("proxy_protocol = [\"10.0.0.1\", \"10.0.0.2\"]"), "{toml}");
+    assert!(toml.contains("those of all servers at this address"), "{toml}");
+    for (first, second) in
+        [("listen 443 quic;", "listen 443 ssl proxy_protocol;"), ("listen 443 ssl proxy_protocol;", "listen 443 quic;")]
+    {
+        let toml = both(first, second);
+        assert!(!toml.contains("http3 = true") && toml.contains("has no HTTP/3"), "{toml}");
+    }
+}
+
+#[test]
 fn sites_of_nginx() {
     let imported = imported(Format::Nginx, NGINX, &mut NoFiles);
     let toml = &imported.toml;
