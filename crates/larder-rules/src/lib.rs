@@ -17,6 +17,7 @@ pub mod facts;
 mod glob_index;
 mod host_index;
 mod host_pattern;
+mod interned;
 pub mod memo;
 pub mod model;
 mod moments;

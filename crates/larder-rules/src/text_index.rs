@@ -2,10 +2,12 @@
 //! one automaton, expressions by one set.
 
 use crate::bits::{RuleList, RuleSet};
+use crate::interned::Interned;
 use crate::prefixes::Prefixes;
 use crate::text_finder::TextFinder;
 use regex::bytes::{RegexSet, RegexSetBuilder};
 use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
 
 /// Texts and expressions, with the rules that have each.
 #[derive(Clone, Debug, Default)]
@@ -14,7 +16,7 @@ pub(crate) struct TextIndex {
     whole: HashMap<Box<[u8]>, RuleList>,
     begins: Prefixes,
     parts: Option<TextFinder<u16>>,
-    regexes: Option<(RegexSet, Vec<u16>)>,
+    regexes: Option<(Arc<RegexSet>, Vec<u16>)>,
 }
 
 /// Texts and expressions that an index is made of.
@@ -31,6 +33,8 @@ pub(crate) struct Texts {
 const REGEX_STATES_BYTES_MAX: usize = 32 << 20;
 /// The compiled expressions of one set.
 const REGEX_SET_BYTES_MAX: usize = 64 << 20;
+
+static SETS: LazyLock<Interned<Vec<String>, RegexSet>> = LazyLock::new(Interned::new);
 
 impl Texts {
     /// A rule that any text satisfies.
@@ -64,12 +68,14 @@ impl Texts {
             true => None,
             false => {
                 let (texts, rules): (Vec<String>, Vec<u16>) = self.regexes.into_iter().unzip();
-                let set = RegexSetBuilder::new(&texts)
-                    .unicode(false)
-                    .dot_matches_new_line(true)
-                    .size_limit(REGEX_SET_BYTES_MAX)
-                    .dfa_size_limit(REGEX_STATES_BYTES_MAX)
-                    .build();
+                let set = SETS.get(&texts[..], |texts| {
+                    RegexSetBuilder::new(texts)
+                        .unicode(false)
+                        .dot_matches_new_line(true)
+                        .size_limit(REGEX_SET_BYTES_MAX)
+                        .dfa_size_limit(REGEX_STATES_BYTES_MAX)
+                        .build()
+                });
                 Some((
                     set.map_err(|_| {
                         format!(

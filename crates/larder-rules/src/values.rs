@@ -1,10 +1,12 @@
 //! Values that matchers have: ports, listeners, parameters of a query, values of a field, media types, regular expressions.
 
+use crate::interned::Interned;
 use larder_wire::fields::{Members, is_token, trim};
 use regex::bytes::{Regex, RegexBuilder};
 use std::borrow::Cow;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, LazyLock};
 
 /// A port, or a range of ports: `443`, `8000-8999`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,7 +269,9 @@ pub(crate) fn essence(value: &[u8]) -> &[u8] {
 
 /// A regular expression in the syntax of the crate `regex`: it takes time in proportion to the text, whatever the expression.
 #[derive(Clone, Debug)]
-pub struct Pattern(Regex);
+pub struct Pattern(Arc<Regex>);
+
+static PATTERNS: LazyLock<Interned<String, Regex>> = LazyLock::new(Interned::new);
 
 /// A larger expression, once compiled, is refused.
 pub(crate) const REGEX_BYTES_MAX: usize = 1 << 20;
@@ -275,9 +279,11 @@ pub(crate) const REGEX_BYTES_MAX: usize = 1 << 20;
 impl Pattern {
     /// `Err` says what is wrong with it.
     pub fn parse(text: &str) -> Result<Pattern, String> {
-        // A path that was decoded may have a newline, which leads past no rule.
-        let mut builder = RegexBuilder::new(text);
-        let built = builder.unicode(false).dot_matches_new_line(true).size_limit(REGEX_BYTES_MAX).build();
+        let built = PATTERNS.get(text, |text| {
+            // A path that was decoded may have a newline, which leads past no rule.
+            let mut builder = RegexBuilder::new(text);
+            builder.unicode(false).dot_matches_new_line(true).size_limit(REGEX_BYTES_MAX).build()
+        });
         built.map(Pattern).map_err(|error| match error {
             regex::Error::CompiledTooBig(bytes) => format!("it needs more than {bytes} bytes"),
             other => other.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned(),

@@ -346,7 +346,7 @@ pub fn dump(loaded: &Loaded) -> String {
             let _ = writeln!(out, "{} = {}", setting.key(), setting.show(rule));
         }
     }
-    for rule in &loaded.config.rules {
+    for rule in &*loaded.config.rules {
         let _ = write!(out, "\n[[rule]] # {}\n{}", rule.place, rule.lines());
     }
     let source = place(loaded.sources.get("mirror"));

@@ -124,7 +124,7 @@ pub struct Config {
     /// The operator's own store rules, in the order of the file.
     pub store_rules: Vec<StoreRule>,
     /// The rules about requests, as they are written, in the order of the files and their lines.
-    pub rules: Vec<rule::RuleSettings>,
+    pub rules: Arc<Vec<rule::RuleSettings>>,
     /// The same rules, compiled.
     pub rule_table: Arc<rule::RuleTable>,
     /// Upstreams that have a short name on listeners that are a mirror.
@@ -298,7 +298,7 @@ impl Default for Config {
             sites: Sites::default(),
             presets: Vec::new(),
             store_rules: Vec::new(),
-            rules: Vec::new(),
+            rules: Arc::default(),
             rule_table: Arc::default(),
             mirrors: Vec::new(),
             lists: Vec::new(),

@@ -1,6 +1,7 @@
 //! The parser's part for `[[rule]]`: nested conditions, what goes together, and the compiled table.
 
 use super::Parser;
+use crate::background;
 use crate::config::next_hop::{DIRECT, HopsByRule};
 use crate::config::rule::{ClosedDestinations, RULE, RULE_DO, RULE_WHEN, RuleDo, RuleSettings, RuleTable, field_line};
 use crate::config::setting::kind;
@@ -31,6 +32,7 @@ impl Parser {
     pub(super) fn rules(&mut self, value: &Spanned<DeValue<'_>>) {
         self.said_in_file("rule", value);
         for (span, table) in self.tables("rule", value) {
+            background::give_way();
             let mut rule = RuleSettings { place: self.place(&span), ..RuleSettings::default() };
             self.entry("rule", RULE, &span, table, &mut rule, &["when", "do"]);
             if let Some(when) = table.get("when") {
@@ -57,7 +59,7 @@ impl Parser {
             if self.problems.len() == known {
                 self.compile(&span, &rule);
             }
-            self.loaded.config.rules.push(rule);
+            Arc::make_mut(&mut self.loaded.config.rules).push(rule);
         }
     }
 
@@ -326,6 +328,7 @@ impl Parser {
         let bandwidths =
             all.iter().map(|(_, rule)| rule.does.bandwidth.iter().filter_map(|name| named(name)).collect()).collect();
         for ((source, span), rule) in &all {
+            background::give_way();
             self.check_names((*source, span), rule);
             let route = rule.does.route.as_deref().map(|name| self.find_route(name));
             if let Some(None) = route {
