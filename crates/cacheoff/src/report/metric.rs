@@ -248,7 +248,7 @@ metrics! {
         "descriptors" "open files" Count Less "Most open files." |s| cache_load(s, |l| l.cache_descriptors as f64);
         "energy_j" "energy of the machine per 1,000 replies, J" Count Less "Energy of the processors and their memory by their own counters, referee included, per 1,000 replies; only where the machine shows them." |s| energy_j(s).zip(ratio(1_000, s.phase.replies())).map(|(joules, share)| joules * share);
         "energy_w" "power of the machine, W" Count Less "The same energy per second." |s| energy_j(s).filter(|_| s.phase.length_us > 0).map(|joules| joules / (s.phase.length_us as f64 / 1e6));
-        "written" "written to disk" Bytes Less "Bytes written to devices in the reported phase." |s| cache_load(s, |l| l.cache_written as f64);
+        "written" "written to files" Bytes Less "Bytes that the processes of the cache wrote into files in the reported phase, as the kernel counts them when pages are changed: a file that is deleted soon counts, and one in memory (tmpfs) does not." |s| cache_load(s, |l| l.cache_written as f64);
     }
     Normalised {
         "rps_per_price" "replies/s per 1,000 of price" Count More "Replies per second for 1,000 units of the price that was given." |s| per_price(s, s.per_second(s.phase.replies() as f64)?);

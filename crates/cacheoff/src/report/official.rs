@@ -500,7 +500,7 @@ fn fill(sequence: &Sequence<'_>) -> String {
         ("response, 99 %", "p99"),
         ("errors", "errors"),
         ("CPU per reply", "cpu_us"),
-        ("written to disk", "written"),
+        ("written to files", "written"),
     ] {
         row(&mut table, sequence, name, |entry| metric(entry, Stage::Fill, key));
     }
