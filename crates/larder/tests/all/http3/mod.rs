@@ -29,7 +29,7 @@ pub struct Site {
 }
 
 /// Writes a certificate for `site.test`, `other.test` and `localhost`, and its key.
-fn write_certificate(folder: &Path) -> CertifiedKey<KeyPair> {
+pub fn write_certificate(folder: &Path) -> CertifiedKey<KeyPair> {
     let names = ["site.test", "other.test", "localhost"].map(str::to_owned).to_vec();
     let pair = rcgen::generate_simple_self_signed(names).unwrap();
     std::fs::write(folder.join("chain.pem"), pair.cert.pem()).unwrap();
