@@ -62,6 +62,12 @@ pub fn build_published(root: &Path, package: &str, programs: &[&str]) -> Result<
     call(cargo.args(programs.iter().flat_map(|program| ["--bin", program])))
 }
 
+/// Builds an example of a package as it is published; it lies in the folder `examples` beside the programs.
+pub fn build_published_example(root: &Path, package: &str, example: &str) -> Result<(), Trouble> {
+    let mut cargo = Command::new("cargo");
+    call(cargo.current_dir(root).args(["build", "--profile", "dist", "--quiet", "-p", package, "--example", example]))
+}
+
 /// A program that [`build_published`] made.
 pub fn published(root: &Path, program: &str) -> PathBuf {
     target_folder(root).join("dist").join(program)

@@ -128,6 +128,8 @@ pub fn make_certificate(lab: &Lab) -> Result<(), Trouble> {
     let mut openssl = Command::new(shell::need_program("openssl")?);
     openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30"]);
     openssl.args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]);
+    // A server's own: a client that is strict takes none of an authority.
+    openssl.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
     shell::ask(openssl.arg("-keyout").arg(&key).arg("-out").arg(&chain))?;
     let read = |path: &Path| std::fs::read(path).map_err(|error| format!("reading {}: {error}", path.display()));
     lab.write("both.pem", [read(&chain)?, read(&key)?].concat())?;

@@ -16,6 +16,7 @@ mod field;
 mod generators;
 mod generators_page;
 mod http2;
+mod http3;
 mod icap;
 mod overheard;
 mod profile;
@@ -91,6 +92,8 @@ enum What {
     Blocked,
     /// HTTP/2 with clients: Larder, nginx, HAProxy and H2O, asked by h2load.
     Http2,
+    /// HTTP/3 with clients: Larder beside a bare server on the same library of QUIC.
+    Http3,
     /// Bodies of 1 MB through an ICAP service and without, and a service that is killed under load.
     Icap,
     /// Hits while rules and a list of millions of names are read anew.
@@ -112,6 +115,7 @@ impl What {
             What::Scripts => "scripts",
             What::Blocked => "blocked",
             What::Http2 => "http2",
+            What::Http3 => "http3",
             What::Icap => "icap",
             What::Reload => "reload",
         }
@@ -162,6 +166,7 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
         What::Blocked => draw(args, &root, ROUNDS, blocked::play),
         What::Reload => measure_reloads(args, &root),
         What::Http2 => draw(args, &root, ROUNDS, http2::play),
+        What::Http3 => draw(args, &root, ROUNDS, http3::play),
         What::Icap => draw(args, &root, ROUNDS, icap::play),
         What::Generators => compare_generators(args, &root),
         What::Scripts => measure_scripts(args, &root),

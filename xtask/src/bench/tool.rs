@@ -10,7 +10,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 /// How requests are made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tool {
     /// wrk with one thread.
     Wrk {
@@ -31,6 +31,21 @@ pub enum Tool {
         /// Open at once.
         connections: usize,
         /// Streams under way on each of them.
+        streams: usize,
+    },
+    /// The client of HTTP/3 in this workspace.
+    Http3 {
+        /// Where it was built.
+        program: PathBuf,
+        /// The certificate that it trusts.
+        chain: PathBuf,
+        /// A port of UDP on 127.0.0.1.
+        port: u16,
+        /// The length of a right body.
+        bytes: usize,
+        /// Open at once.
+        connections: usize,
+        /// Requests under way on each of them.
         streams: usize,
     },
     /// `openssl s_time -new`: full handshakes, some at once, and nothing else.
@@ -160,9 +175,9 @@ impl Load {
     }
 
     fn play(&self, lab: &Lab, seconds: u64, seed: u64) -> Result<Printed, Trouble> {
-        match self.tool {
-            Tool::Wrk { connections, closes } => self.wrk(lab, connections, closes, seconds, seed),
-            Tool::Ab { connections, keeps } => {
+        match &self.tool {
+            &Tool::Wrk { connections, closes } => self.wrk(lab, connections, closes, seconds, seed),
+            &Tool::Ab { connections, keeps } => {
                 let mut command = on_core(1, "ab")?;
                 command.args(["-q", "-d", "-S", "-r", "-c", &connections.to_string(), "-n", "3000000"]);
                 command.args(keeps.then_some("-k")).args(["-t", &seconds.to_string(), &self.url]);
@@ -173,6 +188,14 @@ impl Load {
                 command.args(["-t", "1", "-c", &connections.to_string(), "-m", &streams.to_string()]);
                 command.args(["-D", &seconds.to_string(), &self.url]);
                 Printed::of_h2load(&shell::ask(&mut command)?)
+            }
+            Tool::Http3 { program, chain, port, bytes, connections, streams } => {
+                let mut command = on_core(1, &program.display().to_string())?;
+                command.arg("load").arg(port.to_string()).arg(chain).arg(&self.url);
+                command
+                    .args([*bytes, *connections, *streams].map(|number| number.to_string()))
+                    .arg(seconds.to_string());
+                Printed::of_http3(&shell::ask(&mut command)?)
             }
             Tool::Handshakes => self.handshakes(seconds),
         }
@@ -400,6 +423,16 @@ impl Printed {
         let rate = line("finished in ").and_then(|line| line.split_once(", ")?.1.split_once(" req/s")?.0.parse().ok());
         let rate = rate.ok_or("h2load printed no rate")?;
         Ok(Printed { requests: done, rate, p99_millis: f64::NAN, errors: failed.max(other) + errored })
+    }
+
+    fn of_http3(printed: &str) -> Result<Printed, Trouble> {
+        let figure = |name: &str| {
+            let text = printed.trim().split(", ").find_map(|part| part.strip_prefix(name));
+            text.and_then(|text| text.trim().parse::<f64>().ok())
+                .ok_or_else(|| format!("the client printed no {name}: {printed}"))
+        };
+        let (requests, errors) = (figure("requests")? as u64, figure("errors")? as u64);
+        Ok(Printed { requests, errors, rate: figure("rate")?, p99_millis: f64::NAN })
     }
 
     /// One character for each connection, `r` where a session went on; then `N connections in …`.
