@@ -207,9 +207,18 @@ pub enum NotTaken {
     Refused(String),
 }
 
-/// Publishes purges; gives the number of the last one when the stream has all of them on disk. A stream that is full takes a purge of
-/// everything all the same: it is emptied first, which other nodes take for a purge of everything, too.
-pub async fn publish(context: &Context, subjects: &str, purges: &[PurgeMessage]) -> Result<u64, NotTaken> {
+/// The numbers that the stream gave to some purges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbers {
+    /// The smallest one.
+    pub first: u64,
+    /// The largest one.
+    pub last: u64,
+}
+
+/// Publishes purges; gives their numbers when the stream has all of them on disk. A stream that is full takes a purge of everything all
+/// the same: it is emptied first, which other nodes take for a purge of everything, too.
+pub async fn publish(context: &Context, subjects: &str, purges: &[PurgeMessage]) -> Result<Numbers, NotTaken> {
     match publish_all(context, subjects, purges).await {
         Err(NotTaken::Refused(why)) if purges.iter().any(PurgeMessage::is_everything) => {
             tracing::info!("the stream of purges is emptied: {why}");
@@ -222,16 +231,17 @@ pub async fn publish(context: &Context, subjects: &str, purges: &[PurgeMessage])
     }
 }
 
-async fn publish_all(context: &Context, subjects: &str, purges: &[PurgeMessage]) -> Result<u64, NotTaken> {
+async fn publish_all(context: &Context, subjects: &str, purges: &[PurgeMessage]) -> Result<Numbers, NotTaken> {
     let mut acknowledgements = Vec::with_capacity(purges.len());
     for purge in purges {
         acknowledgements.push(begin_publish(context, subjects, purge).await?);
     }
-    let mut last = 0;
+    let mut numbers = Numbers { first: u64::MAX, last: 0 };
     for acknowledgement in acknowledgements {
-        last = acknowledgement.await.map_err(|error| not_taken(&error))?.sequence.max(last);
+        let number = acknowledgement.await.map_err(|error| not_taken(&error))?.sequence;
+        numbers = Numbers { first: numbers.first.min(number), last: numbers.last.max(number) };
     }
-    Ok(last)
+    Ok(numbers)
 }
 
 async fn begin_publish(

@@ -6,7 +6,7 @@ mod shown;
 use super::files::{Outbox, PositionFile};
 use super::members::{BEAT_EVERY, Members};
 use super::message::{Heartbeat, MESSAGE_VERSION, PurgeMessage, Refusal};
-use super::nats::{self, Arrived, News, NotTaken};
+use super::nats::{self, Arrived, News, NotTaken, Numbers};
 use super::replica::{GATE_AFTER, Replica, Seen, StreamFacts};
 use super::waiting::Waiting;
 use super::{Cluster, Order, Orders, Spread, mark};
@@ -79,12 +79,14 @@ enum Event {
     Looked((Instant, u64), Result<StreamFacts, String>),
     Published {
         purges: Vec<PurgeMessage>,
+        /// The newest number that was known to any node when publishing began.
+        newest: u64,
         reply: oneshot::Sender<Spread>,
-        result: Result<u64, NotTaken>,
+        result: Result<Numbers, NotTaken>,
     },
     Replayed {
         count: usize,
-        result: Result<u64, NotTaken>,
+        result: Result<Numbers, NotTaken>,
     },
     ReaderEnded(u64, String),
 }
@@ -107,6 +109,8 @@ struct Node {
     /// Purges of this process that are in force here already, until they come back from the stream.
     own: HashSet<String>,
     messages: u64,
+    /// How often a connection was made, and when the last one was seen.
+    connected: (u64, Instant),
     publishing: usize,
     is_replaying: bool,
     is_looking: bool,
@@ -237,6 +241,7 @@ impl Node {
             waiting: Waiting::default(),
             own: HashSet::new(),
             messages: 0,
+            connected: (0, now),
             publishing: 0,
             is_replaying: false,
             is_looking: false,
@@ -266,6 +271,16 @@ impl Node {
         self.client.connection_state() == State::Connected
     }
 
+    /// Notes when a connection was made, which the client may tell late.
+    fn note_connection(&mut self, now: Instant) {
+        let count = self.client.statistics().connects.load(Ordering::Relaxed);
+        if count != self.connected.0 {
+            self.connected = (count, now);
+            // Its consumer is gone with the connection.
+            self.reader = None;
+        }
+    }
+
     /// Runs a task whose result comes back as an event.
     fn spawn(&self, task: impl Future<Output = Event> + Send + 'static) {
         let events = self.events.clone();
@@ -280,8 +295,6 @@ impl Node {
             News::Connected => {
                 tracing::info!("connected to NATS");
                 self.trouble = None;
-                // Its consumer is gone with the connection.
-                self.reader = None;
             }
             News::Disconnected => {
                 tracing::warn!("the connection to NATS is lost");
@@ -313,6 +326,7 @@ impl Node {
     /// After each event: answers those whose purge is applied, and the state of the gate.
     fn settle(&mut self) {
         let now = clock::instant();
+        self.note_connection(now);
         self.waiting.settle(&self.replica, &self.members, now);
         self.keep_gate(now);
         self.count(now);
@@ -427,6 +441,11 @@ impl Node {
             return;
         }
         self.tell(leaves).await;
+        self.look();
+    }
+
+    /// Asks the stream about itself, unless it is being asked.
+    fn look(&mut self) {
         if !self.is_looking {
             self.is_looking = true;
             let look = nats::look(self.context.clone(), self.around.settings.clone());
@@ -464,9 +483,9 @@ impl Node {
                     Err(error) => self.is_troubled(error),
                 }
             }
-            Event::Published { purges, reply, result } => {
+            Event::Published { purges, newest, reply, result } => {
                 self.publishing -= purges.len();
-                self.has_published(purges, reply, result);
+                self.has_published(purges, newest, reply, result);
             }
             Event::Replayed { count, result } => self.has_replayed(count, result),
             Event::ReaderEnded(number, why) => {

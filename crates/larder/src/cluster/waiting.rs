@@ -16,6 +16,8 @@ struct Awaited {
     number: u64,
     /// Other nodes that may serve stored responses still.
     nodes: Vec<String>,
+    /// Until then nodes may be heard of that live and were not heard of yet.
+    heard_by: Option<Instant>,
     until: Instant,
     reply: oneshot::Sender<Spread>,
 }
@@ -28,19 +30,30 @@ pub struct Waiting {
 
 impl Waiting {
     /// Waits for a purge that the stream has acknowledged with this number. A node that was heard of late is waited for also where it
-    /// seems dead: until its gate is shut it serves what it has.
-    pub fn begin(&mut self, number: u64, members: &Members, now: Instant, reply: oneshot::Sender<Spread>) {
+    /// seems dead: until its gate is shut it serves what it has. All that live are members at the time beside them: nodes that are heard
+    /// of until then are waited for, too.
+    pub fn begin(
+        &mut self,
+        number: u64,
+        (members, heard_by): (&Members, Instant),
+        now: Instant,
+        reply: oneshot::Sender<Spread>,
+    ) {
         let may_serve = members
             .iter()
             .filter(|member| !member.beat.leaves && now.saturating_duration_since(member.heard) < WAIT_MAX);
         let nodes = may_serve.map(|member| member.beat.name.clone()).collect();
-        self.all.push(Awaited { number, nodes, until: now + WAIT_MAX, reply });
+        let heard_by = (now < heard_by).then_some(heard_by);
+        self.all.push(Awaited { number, nodes, heard_by, until: now + WAIT_MAX, reply });
     }
 
     /// Answers the callers whose purge is applied on all other nodes, or by whom nothing more is waited for. On this node it was in force
     /// before the stream had it.
     pub fn settle(&mut self, replica: &Replica, members: &Members, now: Instant) {
-        let is_over = |awaited: &mut Awaited| awaited.until <= now || missing(awaited, members, replica).is_empty();
+        self.all.iter_mut().for_each(|awaited| awaited.hear(members, now));
+        let is_over = |awaited: &mut Awaited| {
+            awaited.heard_by.is_none() && (awaited.until <= now || missing(awaited, members, replica).is_empty())
+        };
         for awaited in self.all.extract_if(.., is_over) {
             let missing: Vec<String> = missing(&awaited, members, replica).into_iter().map(str::to_owned).collect();
             let nodes = awaited.nodes.len() + 1;
@@ -60,6 +73,19 @@ impl Waiting {
     /// How many are waited for.
     pub fn len(&self) -> usize {
         self.all.len()
+    }
+}
+
+impl Awaited {
+    /// Notes the nodes that were heard of since, while not all that live have had time to be.
+    fn hear(&mut self, members: &Members, now: Instant) {
+        let Some(heard_by) = self.heard_by else { return };
+        for member in members.alive(now) {
+            if !self.nodes.contains(&member.beat.name) {
+                self.nodes.push(member.beat.name.clone());
+            }
+        }
+        self.heard_by = (now < heard_by).then_some(heard_by);
     }
 }
 
@@ -97,7 +123,7 @@ mod tests {
         members.take(beat("b", 6), now).unwrap();
         members.take(beat("c", 7), now).unwrap();
         let (reply, mut answer) = oneshot::channel();
-        waiting.begin(7, &members, now, reply);
+        waiting.begin(7, (&members, now), now, reply);
         waiting.settle(&replica, &members, now);
         assert!(answer.try_recv().is_err(), "b lacks it");
         members.take(beat("b", 7), now).unwrap();
@@ -105,6 +131,25 @@ mod tests {
         let spread = answer.try_recv().unwrap();
         assert_eq!((spread.applied_on, spread.nodes, spread.missing.len()), (3, 3, 0));
         assert_eq!(waiting.len(), 0);
+    }
+
+    #[test]
+    fn nothing_is_answered_before_all_had_time_to_be_heard_of() {
+        let now = Instant::now();
+        let (mut members, mut waiting, replica) = (Members::default(), Waiting::default(), replica(now));
+        let (reply, mut answer) = oneshot::channel();
+        let heard_by = now + 2 * BEAT_EVERY;
+        waiting.begin(7, (&members, heard_by), now, reply);
+        waiting.settle(&replica, &members, now + BEAT_EVERY);
+        assert!(answer.try_recv().is_err(), "nobody was heard of, for there was no time");
+        members.take(beat("b", 6), now + BEAT_EVERY).unwrap();
+        waiting.settle(&replica, &members, heard_by);
+        assert!(answer.try_recv().is_err(), "b lives and lacks it");
+        members.take(beat("b", 7), heard_by).unwrap();
+        members.take(beat("late", 7), heard_by).unwrap();
+        waiting.settle(&replica, &members, heard_by);
+        let spread = answer.try_recv().unwrap();
+        assert_eq!((spread.applied_on, spread.nodes), (2, 2), "a node that comes later has read the purge before its gate opens");
     }
 
     #[test]
@@ -116,7 +161,7 @@ mod tests {
         let dead = now + Duration::from_millis(2_500);
         assert_eq!(members.alive(dead).count(), 0);
         let (reply, mut answer) = oneshot::channel();
-        waiting.begin(7, &members, dead, reply);
+        waiting.begin(7, (&members, now), dead, reply);
         waiting.settle(&replica, &members, dead + WAIT_MAX - Duration::from_millis(1));
         assert!(answer.try_recv().is_err());
         waiting.settle(&replica, &members, dead + WAIT_MAX);
@@ -124,7 +169,7 @@ mod tests {
         assert_eq!((spread.applied_on, spread.nodes, spread.missing), (1, 2, vec!["b".to_owned()]));
         // Of a node that is silent for longer nothing is waited for.
         let (reply, mut answer) = oneshot::channel();
-        waiting.begin(7, &members, now + WAIT_MAX, reply);
+        waiting.begin(7, (&members, now), now + WAIT_MAX, reply);
         waiting.settle(&replica, &members, now + WAIT_MAX);
         assert_eq!(answer.try_recv().unwrap().nodes, 1);
     }
@@ -135,7 +180,7 @@ mod tests {
         let (mut members, mut waiting, replica) = (Members::default(), Waiting::default(), replica(now));
         members.take(Heartbeat { stream: "y".to_owned(), ..beat("b", 99) }, now).unwrap();
         let (reply, mut answer) = oneshot::channel();
-        waiting.begin(7, &members, now, reply);
+        waiting.begin(7, (&members, now), now, reply);
         waiting.settle(&replica, &members, now);
         assert!(answer.try_recv().is_err());
     }

@@ -3,7 +3,8 @@
 use super::{Event, Node, add};
 use crate::clock;
 use crate::cluster::message::PurgeMessage;
-use crate::cluster::nats::{self, NotTaken};
+use crate::cluster::members::BEAT_EVERY;
+use crate::cluster::nats::{self, NotTaken, Numbers};
 use crate::cluster::{Order, PurgeDurability, Spread, messages};
 use larder_cache::store::rules::{Force, Scope};
 use tokio::sync::oneshot;
@@ -32,24 +33,43 @@ impl Node {
             let why = self.trouble.clone().unwrap_or_else(|| "NATS is not connected".to_owned());
             return self.queue(purges, reply, &why);
         }
+        self.note_connection(clock::instant());
+        let newest = self.newest();
         self.publishing += purges.len();
         let (context, subjects) = (self.context.clone(), self.around.settings.subjects.clone());
         self.spawn(async move {
             let result = nats::publish(&context, &subjects, &purges).await;
-            Event::Published { purges, reply, result }
+            Event::Published { purges, newest, reply, result }
         });
+    }
+
+    /// The newest number of the stream that this node or another one knows of. A purge that is published now gets a later one, or the
+    /// stream is another one than they know.
+    fn newest(&self) -> u64 {
+        let of_others = self.members.alive(clock::instant()).map(|member| &member.beat);
+        let of_others = of_others.filter(|beat| Some(beat.stream.as_str()) == self.replica.incarnation());
+        of_others.map(|beat| beat.applied).fold(self.replica.applied().max(self.last()), u64::max)
     }
 
     pub(super) fn has_published(
         &mut self,
         purges: Vec<PurgeMessage>,
+        newest: u64,
         reply: oneshot::Sender<Spread>,
-        result: Result<u64, NotTaken>,
+        result: Result<Numbers, NotTaken>,
     ) {
         match result {
-            Ok(number) => {
+            // Nodes that know the other stream still would seem to have applied it.
+            Ok(numbers) if numbers.first <= newest => {
+                self.look();
+                let why = format!("the stream gave it number {} a second time, so that it is not the one of before", numbers.first);
+                self.queue(purges, reply, &why);
+            }
+            Ok(numbers) => {
                 add(&self.cluster.counts.purges_published, purges.len() as u64);
-                self.waiting.begin(number, &self.members, clock::instant(), reply);
+                // Others may be alive that had no time yet to say so on this connection.
+                let heard_by = self.connected.1 + 2 * BEAT_EVERY;
+                self.waiting.begin(numbers.last, (&self.members, heard_by), clock::instant(), reply);
             }
             Err(NotTaken::Away(why)) => self.queue(purges, reply, &why),
             Err(NotTaken::Refused(why)) => self.give_up(&purges, reply, &why),
@@ -103,7 +123,7 @@ impl Node {
         });
     }
 
-    pub(super) fn has_replayed(&mut self, count: usize, result: Result<u64, NotTaken>) {
+    pub(super) fn has_replayed(&mut self, count: usize, result: Result<Numbers, NotTaken>) {
         self.is_replaying = false;
         match result {
             Ok(_) => {
