@@ -4,7 +4,7 @@
 
 use super::issued::Issued;
 use super::schedule::Failures;
-use crate::tls::bundle::write_file;
+use crate::whole_file::{self, Durability};
 use aws_lc_rs::digest;
 use larder_wire::Url;
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -99,18 +99,10 @@ impl Folder {
     }
 
     fn write(&self, path: &Path, text: &str) -> Result<(), String> {
-        let made = self.make().map_err(|error| format!("{}: {error}", self.0.display()));
-        made.and_then(|()| write_file(path, text.as_bytes(), 0o600).map_err(|error| in_words(&error)))?;
+        self.make().map_err(|error| format!("{}: {error}", self.0.display()))?;
         // The new name of the file has to outlast a power cut too.
-        let synced = File::open(&self.0).and_then(|folder| folder.sync_all());
-        synced.map_err(|error| format!("{}: {error}", self.0.display()))
-    }
-}
-
-fn in_words(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
+        let written = whole_file::replace(path, text.as_bytes(), 0o600, Durability::Name);
+        written.map_err(|error| format!("cannot write {}: {error}", path.display()))
     }
 }
 
