@@ -2,12 +2,16 @@
 
 use super::{Event, Node, add};
 use crate::clock;
-use crate::cluster::message::PurgeMessage;
+use crate::cluster::files::{OUTBOX_PURGES_MAX, Outbox};
 use crate::cluster::members::BEAT_EVERY;
+use crate::cluster::message::PurgeMessage;
 use crate::cluster::nats::{self, NotTaken, Numbers};
 use crate::cluster::{Order, PurgeDurability, Spread, messages};
 use larder_cache::store::rules::{Force, Scope};
 use tokio::sync::oneshot;
+
+/// Names of own purges that are remembered.
+const OWN_MAX: usize = 2 * OUTBOX_PURGES_MAX;
 
 /// Purges of the outbox that are sent at a time.
 const REPLAY_PURGES: usize = 256;
@@ -16,8 +20,7 @@ impl Node {
     pub(super) fn obey(&mut self, order: Order) {
         match order {
             Order::Spread { scopes, force, durability, reply } => {
-                let (node, mark) = (&self.around.name, &self.instance);
-                let purges = messages(scopes, force, node, mark, &mut self.messages);
+                let purges = messages(scopes, force, &self.around.name);
                 if durability == PurgeDurability::OnDisk {
                     self.own.extend(purges.iter().map(|purge| purge.id.clone()));
                 }
@@ -62,11 +65,15 @@ impl Node {
             // Nodes that know the other stream still would seem to have applied it.
             Ok(numbers) if numbers.first <= newest => {
                 self.look();
-                let why = format!("the stream gave it number {} a second time, so that it is not the one of before", numbers.first);
+                let why = format!(
+                    "the stream gave it number {} a second time, so that it is not the one of before",
+                    numbers.first
+                );
                 self.queue(purges, reply, &why);
             }
             Ok(numbers) => {
                 add(&self.cluster.counts.purges_published, purges.len() as u64);
+                self.acknowledged = self.acknowledged.max(numbers.last);
                 // Others may be alive that had no time yet to say so on this connection.
                 let heard_by = self.connected.1 + 2 * BEAT_EVERY;
                 self.waiting.begin(numbers.last, (&self.members, heard_by), clock::instant(), reply);
@@ -95,11 +102,20 @@ impl Node {
     /// Has the stream say that everything is purged, for nodes that are down now: their place in it tells them nothing of purges that it
     /// has lost.
     pub(super) fn publish_everything(&mut self) {
-        let (node, mark) = (&self.around.name, &self.instance);
-        let purges = messages(vec![Scope::All], Force::Hard, node, mark, &mut self.messages);
+        let purges = messages(vec![Scope::All], Force::Hard, &self.around.name);
         self.own.extend(purges.iter().map(|purge| purge.id.clone()));
         if let Some(Err(error)) = self.outbox.as_mut().map(|outbox| outbox.append(&purges)) {
             tracing::warn!(%error, "nodes that are down are not told that the stream lost purges: purge everything when they are back");
+        }
+    }
+
+    /// A purge of this node that another one took the place of before it came back never does.
+    pub(super) fn forget_own(&mut self) {
+        let is_idle = self.publishing == 0 && !self.is_replaying && self.outbox.as_ref().is_none_or(Outbox::is_empty);
+        let is_back = is_idle && self.acknowledged <= self.replica.applied();
+        // Purges that are forgotten too early are applied a second time.
+        if is_back || self.own.len() > OWN_MAX {
+            self.own.clear();
         }
     }
 
@@ -119,16 +135,17 @@ impl Node {
         let (context, subjects) = (self.context.clone(), self.around.settings.subjects.clone());
         self.spawn(async move {
             let result = nats::publish(&context, &subjects, &purges).await;
-            Event::Replayed { count: purges.len(), result }
+            Event::Replayed { purges, result }
         });
     }
 
-    pub(super) fn has_replayed(&mut self, count: usize, result: Result<Numbers, NotTaken>) {
+    pub(super) fn has_replayed(&mut self, purges: &[PurgeMessage], result: Result<Numbers, NotTaken>) {
         self.is_replaying = false;
         match result {
-            Ok(_) => {
-                add(&self.cluster.counts.purges_published, count as u64);
-                let removed = self.outbox.as_mut().map_or(Ok(()), |outbox| outbox.remove_first(count));
+            Ok(numbers) => {
+                add(&self.cluster.counts.purges_published, purges.len() as u64);
+                self.acknowledged = self.acknowledged.max(numbers.last);
+                let removed = self.outbox.as_mut().map_or(Ok(()), |outbox| outbox.remove_sent(purges));
                 if let Err(error) = removed {
                     tracing::warn!(%error, "the outbox cannot be written anew: its purges are sent again at the next start");
                 }
