@@ -48,9 +48,26 @@ pub fn wall() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
+/// The wall clock as the kernel's last tick left it, some milliseconds ago: much cheaper to read.
+fn coarse_wall() -> Duration {
+    #[cfg(test)]
+    if SIMULATED.get().is_some() {
+        return wall();
+    }
+    duration(rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse))
+}
+
 /// The monotonic clock as other processes of this machine read it, since a moment that they all know.
 pub fn shared() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    duration(rustix::time::clock_gettime(rustix::time::ClockId::Monotonic))
+}
+
+/// The time since the machine started, that in which it slept included, for which the monotonic clock stands still.
+pub fn since_boot() -> Duration {
+    duration(rustix::time::clock_gettime(rustix::time::ClockId::Boottime))
+}
+
+fn duration(time: rustix::time::Timespec) -> Duration {
     let nanos = u32::try_from(time.tv_nsec).unwrap_or_default();
     Duration::new(u64::try_from(time.tv_sec).unwrap_or_default(), nanos)
 }
@@ -69,6 +86,18 @@ const CARRIED: Duration = Duration::from_millis(100);
 pub struct Carried {
     last: Cell<Option<(Instant, Duration)>>,
     row: Cell<Row>,
+    steps: Steps,
+}
+
+/// When a step of the wall clock is seen. The monotonic clock stands still while the machine sleeps, so that the wall clock seems to step
+/// when it wakes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Steps {
+    /// A tenth of a second later at most.
+    #[default]
+    Soon,
+    /// By the next request, by the kernel's coarse clock: a fifth of a reading.
+    AtOnce,
 }
 
 /// Whether requests come one directly behind the other.
@@ -81,6 +110,11 @@ enum Row {
 }
 
 impl Carried {
+    /// A clock that sees steps so.
+    pub fn new(steps: Steps) -> Carried {
+        Carried { steps, ..Carried::default() }
+    }
+
     /// From here on requests come one directly behind the other, until [`Carried::end_batch`]: one reading serves for the end of
     /// one and the beginning of the next, which has its reading in its time then.
     pub fn begin_batch(&self) {
@@ -109,10 +143,15 @@ impl Carried {
         now
     }
 
+    /// Whether the wall clock is another one than the one that was carried here.
+    fn has_stepped(&self, carried: Duration) -> bool {
+        self.steps == Steps::AtOnce && coarse_wall().abs_diff(carried) >= CARRIED
+    }
+
     /// The wall clock at this moment, which is now.
     pub fn wall_at(&self, now: Instant) -> Duration {
         match self.last.get().map(|(then, wall)| (now.saturating_duration_since(then), wall)) {
-            Some((since, wall)) if since < CARRIED => wall + since,
+            Some((since, wall)) if since < CARRIED && !self.has_stepped(wall + since) => wall + since,
             _ => {
                 let wall = wall();
                 self.last.set(Some((now, wall)));
@@ -134,6 +173,22 @@ mod tests {
         assert_eq!(carried.wall_at(start + Duration::from_millis(99)), first + Duration::from_millis(99));
         // Read anew: the wall clock itself has hardly moved.
         assert!(carried.wall_at(start + Duration::from_millis(100)) < first + Duration::from_millis(99));
+    }
+
+    #[test]
+    fn a_step_is_seen_by_the_next_request_where_it_must_be() {
+        for (steps, seen) in [(Steps::Soon, false), (Steps::AtOnce, true)] {
+            let (carried, start) = (Carried::new(steps), Instant::now());
+            // As after an hour of sleep: the wall clock has gone on, the monotonic one has not.
+            carried.last.set(Some((start, wall() - Duration::from_secs(3_600))));
+            let seen_at = carried.wall_at(start);
+            let slept = wall().saturating_sub(seen_at);
+            assert_eq!(slept < Duration::from_secs(60), seen, "{steps:?}: {slept:?}");
+            assert_eq!(
+                carried.wall_at(start + Duration::from_millis(1)),
+                carried.wall_at(start) + Duration::from_millis(1)
+            );
+        }
     }
 
     #[test]

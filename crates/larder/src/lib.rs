@@ -52,6 +52,7 @@ pub mod lists;
 pub mod live;
 pub mod lockfile;
 pub mod log;
+mod machine;
 pub mod manager;
 pub mod meter;
 pub mod mount;
@@ -98,6 +99,7 @@ pub mod tunnel;
 pub mod upstream;
 pub mod visitors;
 pub mod wakers;
+pub mod whole_file;
 pub mod wire;
 pub mod worker;
 

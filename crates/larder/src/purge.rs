@@ -7,7 +7,7 @@ use crate::fetch;
 use crate::page::Page;
 use crate::reach::Asker;
 use crate::rules::{Ask, Route, Rule};
-use larder_cache::cache::Purged;
+use larder_cache::cache::{Purged, Purging};
 use larder_cache::store::rules::{self, Force, Scope};
 use larder_cache::tags;
 use larder_people::form::{decoded, encoded};
@@ -291,6 +291,16 @@ async fn purge_url(common: &Common, url: &Url) -> Purged {
         return by_key;
     }
     and_by_url(common, by_key, first.as_ref().unwrap_or(url)).await
+}
+
+/// Begins to purge a URL that another node has purged, by all keys that a URL has here. Each node is told the URL as a rule has it, which
+/// does not match a key with a part of the URL alone (`No-Vary-Search`).
+pub fn begin_by_keys(common: &Common, whole: &[u8]) -> Vec<Purging> {
+    let text = whole.strip_suffix(b"\n").and_then(|text| std::str::from_utf8(text).ok());
+    let Some(url) = text.and_then(Url::parse_asked) else { return Vec::new() };
+    let mut keys = Vec::new();
+    keys_of_url(common, &url, &mut keys);
+    keys.iter().map(|key| common.cache.purge_key(key)).collect()
 }
 
 /// Also purges what has this URL in a key that nobody can make here: those of all credentials, and those with parts that hooks

@@ -13,6 +13,7 @@ use crate::lists::Keeper;
 use crate::log::AccessLog;
 use crate::mount::Mounts;
 use crate::neighbours;
+use crate::purge;
 use crate::record::Query;
 use crate::reload;
 use crate::script::Nursery;
@@ -252,13 +253,14 @@ fn start_worker(
 fn cluster_work(shared: &Arc<Shared>, cluster: Arc<Cluster>, orders: cluster::Orders) -> impl FnOnce() + Send + use<> {
     let (shared, mut commands) = (Arc::clone(shared), shared.commands());
     let config = &shared.common.config;
-    let (of_apart, of_load) = (Arc::clone(&shared), Arc::clone(&shared));
+    let (of_apart, of_load, of_keys) = (Arc::clone(&shared), Arc::clone(&shared), Arc::clone(&shared));
     let around = cluster::Surroundings {
         settings: config.cluster.clone(),
         name: cluster::node_name(&config.cluster),
         address: cluster::node_address(config),
         folder: shared.folder().path().to_owned(),
         cache: Arc::clone(&shared.common.cache),
+        purge_keys: Box::new(move |text| purge::begin_by_keys(&of_keys.common, text)),
         apart: Box::new(move || of_apart.common.live.value().cluster.apart),
         load: Box::new(move || {
             let common = &of_load.common;

@@ -4,8 +4,7 @@
 
 use super::issued::Issued;
 use super::schedule::Failures;
-use crate::diagnostics::in_one_line;
-use crate::tls::bundle::write_file;
+use crate::whole_file::{self, Durability};
 use aws_lc_rs::digest;
 use larder_wire::Url;
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -100,11 +99,10 @@ impl Folder {
     }
 
     fn write(&self, path: &Path, text: &str) -> Result<(), String> {
-        let made = self.make().map_err(|error| format!("{}: {error}", self.0.display()));
-        made.and_then(|()| write_file(path, text.as_bytes(), 0o600).map_err(|error| in_one_line(&error)))?;
+        self.make().map_err(|error| format!("{}: {error}", self.0.display()))?;
         // The new name of the file has to outlast a power cut too.
-        let synced = File::open(&self.0).and_then(|folder| folder.sync_all());
-        synced.map_err(|error| format!("{}: {error}", self.0.display()))
+        let written = whole_file::replace(path, text.as_bytes(), 0o600, Durability::Name);
+        written.map_err(|error| format!("cannot write {}: {error}", path.display()))
     }
 }
 

@@ -6,6 +6,7 @@ use crate::cluster;
 use crate::diagnostics;
 use crate::disk;
 use crate::purge::{PurgeRequest, Report, Selection};
+use crate::shared::StoreFolder;
 use clap::Args;
 use larder_cache::store::rules::Force;
 use larder_wire::{Host, Url};
@@ -115,6 +116,11 @@ fn without_server(flags: &PurgeFlags, wanted: &PurgeRequest) -> Option<u8> {
     if !config.disk_folders().iter().any(|folder| folder.exists()) {
         return None;
     }
+    // A server that starts meanwhile must not use the outbox.
+    let held = match config.cluster.is_on() {
+        true => Some(StoreFolder::take(config.store_folder()?).ok()?),
+        false => None,
+    };
     let store = disk::open(&config).ok().flatten()?;
     super::tell_notices(&store);
     let count = || {
@@ -130,13 +136,11 @@ fn without_server(flags: &PurgeFlags, wanted: &PurgeRequest) -> Option<u8> {
     let purged = store.invalidate(wanted.selection.scopes(), wanted.force).wait();
     let count = before.map(|before: usize| before.saturating_sub(count()));
     store.close();
-    let cluster = match config.cluster.is_on() {
-        false => None,
-        true => {
-            let folder = config.store_folder()?;
-            let queued =
-                cluster::queue_without_server(&folder, &config.cluster, wanted.selection.scopes(), wanted.force);
-            match queued {
+    let cluster = match &held {
+        None => None,
+        Some(folder) => {
+            let scopes = wanted.selection.scopes();
+            match cluster::queue_without_server(folder.path(), &config.cluster, scopes, wanted.force) {
                 Ok(spread) => Some(spread),
                 Err(error) => {
                     diagnostics::say(format_args!("error: the purge is not queued for the other nodes: {error}"));

@@ -2,14 +2,16 @@
 //! purges that the stream has not taken yet.
 //!
 //! ```text
-//! cluster.position   one line     checksum, a blank, JSON: {"incarnation":"…","applied":7}
+//! cluster.position   one line     checksum, a blank, JSON: {"incarnation":"…","applied":7,"at":1700000000000000000}
 //! cluster.outbox     a line each  checksum, a blank, JSON: {"kind":"all",…} as in the stream
 //! ```
 //!
 //! A line without its checksum does not count. Where that is the position, the stream is read from its beginning; where it is a purge in
 //! the outbox, a validation of everything takes its place, unless it is the last line: that one was not acknowledged.
 
-use super::message::PurgeMessage;
+use super::message::{PurgeMessage, SCOPE_BYTES_MAX};
+use super::replica::Place;
+use crate::whole_file::{self, Durability};
 use larder_cache::store::rules::{Force, Scope};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -32,13 +34,14 @@ pub const OUTBOX_BYTES_MAX: u64 = 64 << 20;
 #[derive(Debug)]
 pub struct PositionFile {
     path: PathBuf,
-    written: Option<(String, u64)>,
+    written: Option<(String, Place)>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Position {
     incarnation: String,
-    applied: u64,
+    #[serde(flatten)]
+    place: Place,
 }
 
 impl PositionFile {
@@ -47,23 +50,23 @@ impl PositionFile {
         let path = folder.join(POSITION);
         let text = text_of(&path, POSITION_BYTES_MAX).unwrap_or_default();
         let position = checked(text.trim_end()).and_then(|json| serde_json::from_str::<Position>(json).ok());
-        PositionFile { path, written: position.map(|it| (it.incarnation, it.applied)) }
+        PositionFile { path, written: position.map(|it| (it.incarnation, it.place)) }
     }
 
     /// The place that was read or written last.
-    pub fn position(&self) -> Option<(String, u64)> {
+    pub fn position(&self) -> Option<(String, Place)> {
         self.written.clone()
     }
 
     /// Writes another place; nothing where it is the same. It need not be on disk when this returns: an older place has purges applied
     /// twice.
-    pub fn write(&mut self, incarnation: &str, applied: u64) -> io::Result<()> {
-        let position = (incarnation.to_owned(), applied);
+    pub fn write(&mut self, incarnation: &str, place: Place) -> io::Result<()> {
+        let position = (incarnation.to_owned(), place);
         if self.written.as_ref() == Some(&position) {
             return Ok(());
         }
-        let text = line(&serde_json::to_string(&Position { incarnation: position.0.clone(), applied })?);
-        replace(&self.path, text.as_bytes(), false)?;
+        let text = line(&serde_json::to_string(&Position { incarnation: position.0.clone(), place })?);
+        whole_file::replace(&self.path, text.as_bytes(), 0o600, Durability::Either)?;
         self.written = Some(position);
         Ok(())
     }
@@ -89,7 +92,7 @@ pub struct Outbox {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Waiting {
+struct QueuedLine {
     subject: String,
     message: String,
 }
@@ -116,6 +119,8 @@ impl Outbox {
             let from = node.to_owned();
             waiting.push_back(PurgeMessage { scope: Scope::All, force: Force::Validate, from, id });
         }
+        let everything = waiting.iter().rposition(PurgeMessage::is_everything).unwrap_or(0);
+        waiting.drain(..everything);
         let mut outbox = Outbox { path, waiting, bytes: 0, in_file: 0 };
         if !text.is_empty() {
             // A torn line at the end must not have another one written behind it.
@@ -124,9 +129,17 @@ impl Outbox {
         Ok(outbox)
     }
 
-    /// Adds purges; they are on disk when this returns. An error says that none counts.
+    /// Adds purges; they are on disk when this returns. An error says that none counts. A purge of everything takes the place of all
+    /// before it: behind them a stream that is full would never get it.
     pub fn append(&mut self, purges: &[PurgeMessage]) -> io::Result<()> {
-        let text: String = purges.iter().filter_map(line_of).collect();
+        let lines: Option<String> = purges.iter().map(line_of).collect();
+        let unsent =
+            || io::Error::other(format!("a URL or prefix that is no UTF-8, or longer than {SCOPE_BYTES_MAX} bytes"));
+        let text = lines.ok_or_else(unsent)?;
+        if let Some(everything) = purges.iter().rposition(PurgeMessage::is_everything) {
+            let before = std::mem::replace(&mut self.waiting, purges[everything..].iter().cloned().collect());
+            return self.write_anew().inspect_err(|_| self.waiting = before);
+        }
         let is_full = self.waiting.len() + purges.len() > OUTBOX_PURGES_MAX;
         if is_full || self.bytes + text.len() as u64 > OUTBOX_BYTES_MAX {
             return Err(io::Error::other(format!("{} is full", self.path.display())));
@@ -139,7 +152,7 @@ impl Outbox {
             return Err(error);
         }
         if self.bytes == 0 {
-            sync_folder(&self.path)?;
+            whole_file::sync_name(&self.path)?;
         }
         self.bytes += text.len() as u64;
         self.in_file += purges.len();
@@ -162,16 +175,17 @@ impl Outbox {
         self.waiting.is_empty()
     }
 
-    /// Takes out the first ones, which the stream has. The file is written anew when half of it is of no use; until then a restart
+    /// Takes out those at the beginning that the stream has. The file is written anew when half of it is of no use; until then a restart
     /// sends some a second time.
-    pub fn remove_first(&mut self, count: usize) -> io::Result<()> {
-        self.waiting.drain(..count.min(self.waiting.len()));
+    pub fn remove_sent(&mut self, sent: &[PurgeMessage]) -> io::Result<()> {
+        let count = self.waiting.iter().zip(sent).take_while(|(waiting, sent)| waiting.id == sent.id).count();
+        self.waiting.drain(..count);
         if self.waiting.is_empty() || 2 * self.waiting.len() <= self.in_file { self.write_anew() } else { Ok(()) }
     }
 
     fn write_anew(&mut self) -> io::Result<()> {
         let text: String = self.waiting.iter().filter_map(line_of).collect();
-        replace(&self.path, text.as_bytes(), true)?;
+        whole_file::replace(&self.path, text.as_bytes(), 0o600, Durability::Name)?;
         (self.bytes, self.in_file) = (text.len() as u64, self.waiting.len());
         Ok(())
     }
@@ -186,11 +200,11 @@ fn text_of(path: &Path, bytes_max: u64) -> io::Result<String> {
 
 fn line_of(purge: &PurgeMessage) -> Option<String> {
     let message = String::from_utf8(purge.to_bytes()?).ok()?;
-    Some(line(&serde_json::to_string(&Waiting { subject: purge.subject("outbox"), message }).ok()?))
+    Some(line(&serde_json::to_string(&QueuedLine { subject: purge.subject("outbox"), message }).ok()?))
 }
 
 fn purge_of(text: &str) -> Option<PurgeMessage> {
-    let waiting: Waiting = serde_json::from_str(checked(text.strip_suffix('\n')?)?).ok()?;
+    let waiting: QueuedLine = serde_json::from_str(checked(text.strip_suffix('\n')?)?).ok()?;
     PurgeMessage::parse(waiting.message.as_bytes(), &waiting.subject).ok()
 }
 
@@ -211,22 +225,6 @@ fn checksum(bytes: &[u8]) -> u32 {
     u32::from_be_bytes(word)
 }
 
-/// Puts a file in the place of another one in one step.
-fn replace(path: &Path, bytes: &[u8], synced: bool) -> io::Result<()> {
-    let new = path.with_extension("new");
-    let mut file: File = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    file.write_all(bytes)?;
-    if synced {
-        file.sync_all()?;
-    }
-    fs::rename(&new, path)?;
-    if synced { sync_folder(path) } else { Ok(()) }
-}
-
-fn sync_folder(path: &Path) -> io::Result<()> {
-    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,8 +238,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut file = PositionFile::open(folder.path());
         assert_eq!(file.position(), None);
-        file.write("x", 7).unwrap();
-        assert_eq!(PositionFile::open(folder.path()).position(), Some(("x".to_owned(), 7)));
+        file.write("x", Place { applied: 7, at: 1 }).unwrap();
+        assert_eq!(PositionFile::open(folder.path()).position(), Some(("x".to_owned(), Place { applied: 7, at: 1 })));
         let path = folder.path().join(POSITION);
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, text.replace('7', "8")).unwrap();
@@ -258,10 +256,10 @@ mod tests {
         outbox.append(&[purge(3)]).unwrap();
         let mut outbox = Outbox::open(folder.path(), "a").unwrap();
         assert_eq!(outbox.first(2), [purge(1), purge(2)]);
-        outbox.remove_first(2).unwrap();
+        outbox.remove_sent(&[purge(1), purge(2)]).unwrap();
         assert_eq!(outbox.first(9), [purge(3)]);
         assert_eq!(Outbox::open(folder.path(), "a").unwrap().first(9), [purge(3)]);
-        outbox.remove_first(1).unwrap();
+        outbox.remove_sent(&[purge(3)]).unwrap();
         assert!(Outbox::open(folder.path(), "a").unwrap().is_empty());
     }
 
@@ -280,6 +278,36 @@ mod tests {
         let all = Outbox::open(folder.path(), "a").unwrap().first(9);
         assert_eq!(all[0], purge(3));
         assert_eq!((&all[1].scope, all[1].force), (&Scope::All, Force::Validate));
+    }
+
+    #[test]
+    fn a_purge_that_cannot_be_sent_is_not_queued() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut outbox = Outbox::open(folder.path(), "a").unwrap();
+        let of = |text: &[u8]| PurgeMessage { scope: Scope::Prefix(text.into()), ..purge(2) };
+        for unsent in [of(b"http://a.example/\xff"), of(&vec![b'x'; SCOPE_BYTES_MAX + 1])] {
+            assert!(outbox.append(&[purge(1), unsent]).is_err());
+            assert!(outbox.is_empty() && Outbox::open(folder.path(), "a").unwrap().is_empty(), "none of them counts");
+        }
+    }
+
+    #[test]
+    fn a_purge_of_everything_takes_the_place_of_those_before_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut outbox = Outbox::open(folder.path(), "a").unwrap();
+        let everything = PurgeMessage { scope: Scope::All, ..purge(9) };
+        outbox.append(&(1..=300).map(purge).collect::<Vec<_>>()).unwrap();
+        let sent = outbox.first(256);
+        outbox.append(&[purge(301), everything.clone(), purge(302)]).unwrap();
+        for outbox in [&outbox, &Outbox::open(folder.path(), "a").unwrap()] {
+            assert_eq!(outbox.first(9), [everything.clone(), purge(302)]);
+        }
+        outbox.remove_sent(&sent).unwrap();
+        assert_eq!(outbox.len(), 2, "those that were on their way are not there any more");
+        // It is the first of an outbox of before, too.
+        let lines = [purge(1), everything.clone(), purge(2)].iter().filter_map(line_of).collect::<String>();
+        fs::write(folder.path().join(OUTBOX), lines).unwrap();
+        assert_eq!(Outbox::open(folder.path(), "a").unwrap().first(9), [everything, purge(2)]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The table of the nodes that were heard of. Values and `now` in, decisions out.
 
 use super::message::{Heartbeat, Refusal};
+use crate::config::is_subject_word;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,9 @@ pub const BEAT_EVERY: Duration = Duration::from_millis(500);
 
 /// A node that was silent for so long is taken to be dead.
 pub const DEAD_AFTER: Duration = Duration::from_secs(2);
+
+/// How long a refused node is remembered: longer than purges wait for it.
+const REFUSED_FOR: Duration = Duration::from_secs(10);
 
 /// How long a dead node is shown.
 const SHOWN_FOR: Duration = Duration::from_secs(600);
@@ -38,6 +42,8 @@ impl Member {
 #[derive(Debug, Default)]
 pub struct Members {
     all: BTreeMap<String, Member>,
+    /// Senders of heartbeats that were refused, and when the last one came.
+    refused: BTreeMap<String, Instant>,
 }
 
 impl Members {
@@ -62,6 +68,23 @@ impl Members {
         Ok(())
     }
 
+    /// Notes a node whose heartbeat was refused: it may live, and nothing is known of the purges that it has.
+    pub fn note_refused(&mut self, name: &str, now: Instant) {
+        let name = if is_subject_word(name) { name } else { "another node" };
+        if self.refused.len() >= MEMBERS_MAX && !self.refused.contains_key(name) {
+            // Which one is told of them does not matter: all are waited for.
+            self.refused.insert("other nodes".to_owned(), now);
+            return;
+        }
+        self.refused.insert(name.to_owned(), now);
+    }
+
+    /// The nodes whose heartbeats were refused within this time.
+    pub fn refused_within(&self, time: Duration, now: Instant) -> impl Iterator<Item = &str> {
+        let is_late = move |at: &Instant| now.saturating_duration_since(*at) < time;
+        self.refused.iter().filter(move |(_, at)| is_late(at)).map(|(name, _)| name.as_str())
+    }
+
     /// Forgets the node that is dead for the longest time.
     fn forget_dead(&mut self, now: Instant) -> bool {
         let dead = self.all.values().filter(|member| !member.is_alive(now)).min_by_key(|member| member.heard);
@@ -72,6 +95,7 @@ impl Members {
     /// Forgets nodes that are dead for long.
     pub fn tick(&mut self, now: Instant) {
         self.all.retain(|_, member| now.saturating_duration_since(member.heard) < SHOWN_FOR);
+        self.refused.retain(|_, at| now.saturating_duration_since(*at) < REFUSED_FOR);
     }
 
     /// All that are shown.
@@ -119,6 +143,22 @@ mod tests {
         members.take(Heartbeat { leaves: true, ..beat("a", "1") }, now).unwrap();
         assert_eq!(members.alive(now).count(), 0);
         assert_eq!(members.take(beat("a", "2"), now), Ok(()), "its name is free");
+    }
+
+    #[test]
+    fn refused_nodes_are_remembered_for_a_while() {
+        let (mut members, now) = (Members::default(), Instant::now());
+        members.note_refused("b", now);
+        members.note_refused("\u{1b}[2J", now);
+        let within =
+            |members: &Members, now| members.refused_within(DEAD_AFTER, now).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(within(&members, now), ["another node", "b"]);
+        assert!(within(&members, now + DEAD_AFTER).is_empty());
+        (0..2 * MEMBERS_MAX).for_each(|number| members.note_refused(&number.to_string(), now));
+        assert_eq!(members.refused.len(), MEMBERS_MAX + 1);
+        assert!(members.refused.contains_key("other nodes"));
+        members.tick(now + REFUSED_FOR);
+        assert!(members.refused.is_empty());
     }
 
     #[test]

@@ -273,6 +273,16 @@ impl PurgeMessage {
     }
 }
 
+/// A number for a subject of the stream: the hash in it, or one of it where nothing that a node sends stands there.
+pub fn key_of(subject: &str) -> u128 {
+    let hash = subject.rsplit('.').next().filter(|word| word.len() == 32);
+    let hash = hash.and_then(|word| u128::from_str_radix(word, 16).ok());
+    hash.unwrap_or_else(|| {
+        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, subject.as_bytes());
+        digest.as_ref()[..16].iter().fold(0, |key, byte| key << 8 | u128::from(*byte))
+    })
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;

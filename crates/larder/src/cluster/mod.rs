@@ -49,6 +49,8 @@ pub struct Cluster {
     orders: orders::Sender<Order>,
     /// Numbers for the metrics.
     pub counts: Counts,
+    /// How often its thread met a broken invariant and began anew.
+    pub restarts: AtomicU64,
     is_ready: AtomicBool,
 }
 
@@ -150,7 +152,7 @@ impl Spread {
                 self.missing.join(", ")
             ),
             "queued" => format!("queued for the other nodes ({} wait in the outbox): {trouble}", self.waiting),
-            _ => format!("refused by the cluster, so that it holds on this node alone: {trouble}"),
+            _ => format!("refused by the cluster, so that it holds on this node and not surely on others: {trouble}"),
         }
     }
 }
@@ -167,7 +169,10 @@ impl Cluster {
         }
         let (send, receive) = orders::channel(ORDERS_MAX);
         let is_ready = AtomicBool::new(settings.apart == Apart::Serve);
-        Some((Arc::new(Cluster { orders: send, counts: Counts::default(), is_ready }), Orders(receive)))
+        Some((
+            Arc::new(Cluster { orders: send, counts: Counts::default(), restarts: AtomicU64::new(0), is_ready }),
+            Orders(receive),
+        ))
     }
 
     /// Whether the purges of others have been caught up with.
@@ -178,7 +183,7 @@ impl Cluster {
     /// Has all other nodes apply a purge that is in force here already, and waits until they have, or have shut their gates, or until
     /// the purge lies in the outbox.
     pub async fn spread(&self, scopes: Vec<Scope>, force: Force, durability: PurgeDurability) -> Spread {
-        const ENDS: &str = "the server goes down";
+        const ENDS: &str = "the thread of the cluster ended before it knew: the server goes down, or its log says why";
         let (reply, answer) = oneshot::channel();
         match self.orders.send(Order::Spread { scopes, force, durability, reply }).await {
             Ok(()) => answer.await.unwrap_or_else(|_| Spread::refused(ENDS)),
@@ -188,7 +193,8 @@ impl Cluster {
 
     /// How things are. It waits for the thread; an error says that the thread has no time.
     pub fn status(&self) -> Result<Status, String> {
-        const BUSY: &str = "the thread of the cluster does not answer: does the disk hang?";
+        const BUSY: &str =
+            "the thread of the cluster does not answer: its log says whether it began at all; else the disk hangs";
         let (reply, answer) = mpsc::channel();
         self.orders.try_send(Order::Status(reply)).map_err(|_| BUSY.to_owned())?;
         answer.recv_timeout(STATUS_WITHIN).map_err(|_| BUSY.to_owned())
@@ -200,9 +206,8 @@ pub fn node_name(settings: &ClusterSettings) -> String {
     if !settings.name.is_empty() {
         return settings.name.clone();
     }
-    let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let plain = |letter: char| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' };
-    let name: String = machine.trim().chars().map(plain).take(crate::config::CLUSTER_NAME_BYTES_MAX).collect();
+    let name: String = crate::machine::name().chars().map(plain).take(crate::config::CLUSTER_NAME_BYTES_MAX).collect();
     if name.is_empty() { "node".to_owned() } else { name }
 }
 
@@ -212,32 +217,39 @@ pub fn node_address(config: &Config) -> String {
     if config.cluster.address.is_empty() { first() } else { config.cluster.address.clone() }
 }
 
-/// Puts a purge that was made while no server runs into the outbox of this folder, for the next start.
+/// Puts a purge that was made while no server runs into the outbox of this folder, for the next start. The caller holds the lock of the
+/// folder, so that no server uses the outbox meanwhile.
 pub fn queue_without_server(
     folder: &Path,
     settings: &ClusterSettings,
     scopes: Vec<Scope>,
     force: Force,
 ) -> io::Result<Spread> {
-    let (node, mark) = (node_name(settings), mark());
-    let purges = messages(scopes, force, &node, &mark, &mut 0);
-    let mut outbox = Outbox::open(folder, &node)?;
-    outbox.append(&purges)?;
-    Ok(Spread::queued(outbox.len(), "no larder runs here"))
+    queue(folder, &node_name(settings), scopes, force, "no larder runs here")
 }
 
-/// A name of this process that no other one has.
+/// Puts a purge into the outbox of a folder of which no node uses it now.
+fn queue(folder: &Path, node: &str, scopes: Vec<Scope>, force: Force, why: &str) -> io::Result<Spread> {
+    let mut outbox = Outbox::open(folder, node)?;
+    outbox.append(&messages(scopes, force, node))?;
+    Ok(Spread::queued(outbox.len(), why))
+}
+
+/// A name that no other process and no other purge has, and that nobody can guess: by its name a node knows its own purge when it comes
+/// back.
 fn mark() -> String {
-    use std::hash::{BuildHasher, RandomState};
-    format!("{:016x}", RandomState::new().hash_one(std::process::id()))
+    let mut bytes = [0; 16];
+    if aws_lc_rs::rand::fill(&mut bytes).is_err() {
+        // The keys of the standard library's maps come from the kernel as well.
+        use std::hash::{BuildHasher, RandomState};
+        bytes[..8].copy_from_slice(&RandomState::new().hash_one(std::process::id()).to_be_bytes());
+    }
+    format!("{:032x}", u128::from_be_bytes(bytes))
 }
 
-/// The messages of a purge. Each gets a name that no other one has.
-fn messages(scopes: Vec<Scope>, force: Force, node: &str, mark: &str, count: &mut u64) -> Vec<PurgeMessage> {
-    let message = |scope| {
-        *count += 1;
-        PurgeMessage { scope, force, from: node.to_owned(), id: format!("{mark}-{count}") }
-    };
+/// The messages of a purge.
+fn messages(scopes: Vec<Scope>, force: Force, node: &str) -> Vec<PurgeMessage> {
+    let message = |scope| PurgeMessage { scope, force, from: node.to_owned(), id: mark() };
     scopes.into_iter().map(message).collect()
 }
 
@@ -252,16 +264,16 @@ mod tests {
         let apart = Spread { applied_on: 2, missing: vec!["c".to_owned()], ..applied };
         assert!(apart.words().contains("2 of 3") && apart.words().contains("apart: c"));
         assert!(Spread::queued(2, "NATS is away").words().contains("2 wait"));
-        assert!(Spread::refused("it is full").words().contains("on this node alone: it is full"));
+        assert!(Spread::refused("it is full").words().contains("not surely on others: it is full"));
     }
 
     #[test]
     fn the_names_of_purges_differ() {
-        let (mut count, mark) = (0, mark());
-        let first = messages(vec![Scope::All, Scope::Tag(1)], Force::Hard, "a", &mark, &mut count);
-        let second = messages(vec![Scope::All], Force::Hard, "a", &mark, &mut count);
+        let first = messages(vec![Scope::All, Scope::Tag(1)], Force::Hard, "a");
+        let second = messages(vec![Scope::All], Force::Hard, "a");
         let ids: std::collections::HashSet<_> = first.iter().chain(&second).map(|it| it.id.clone()).collect();
         assert_eq!(ids.len(), 3);
-        assert_ne!(mark, super::mark());
+        let beginnings: std::collections::HashSet<_> = ids.iter().map(|id| &id[..16]).collect();
+        assert_eq!(beginnings.len(), 3, "the next one follows from none of them");
     }
 }

@@ -1,17 +1,18 @@
 //! The conversations with NATS: connecting, looking at the stream, publishing purges and reading them.
 
 use super::message::PurgeMessage;
-use super::replica::StreamFacts;
-use crate::clock;
+use super::replica::{GATE_AFTER, Place, StreamFacts};
 use crate::config::ClusterSettings;
 use async_nats::jetstream::consumer::{DeliverPolicy, pull::OrderedConfig};
 use async_nats::jetstream::context::{GetStreamErrorKind, PublishErrorKind};
-use async_nats::jetstream::stream::{Config as StreamConfig, DiscardPolicy, Info, RetentionPolicy, StorageType};
+use async_nats::jetstream::stream::{
+    ClusterInfo, Config as StreamConfig, DiscardPolicy, Info, RetentionPolicy, StorageType,
+};
 use async_nats::jetstream::{self, Context, ErrorCode};
 use async_nats::{Client, ConnectOptions, Event, HeaderMap, ServerAddr};
 use bytes::Bytes;
 use futures_util::StreamExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 
 /// A look at the stream or an acknowledgement takes no longer; an election of JetStream's takes longer, and purges are queued then.
@@ -28,9 +29,6 @@ const PING_EVERY: Duration = Duration::from_secs(1);
 
 /// Messages of one subscription that wait to be read.
 const MESSAGES_WAITING_MAX: usize = 4_096;
-
-/// How long the stream knows the names of purges, so that one that is sent twice is stored once.
-const NAMES_KNOWN_FOR: Duration = Duration::from_secs(120);
 
 /// The space that one purge takes on average at most.
 const PURGE_BYTES_MEAN_MAX: i64 = 512;
@@ -120,16 +118,34 @@ fn purges_of(subjects: &str) -> String {
     format!("{subjects}-purges")
 }
 
-/// Asks the stream about itself, and makes it where it is missing; gives when it was asked, too.
-pub async fn look(context: Context, settings: ClusterSettings) -> (Instant, Result<StreamFacts, String>) {
-    let asked = clock::instant();
+/// Asks the stream about itself, and makes it where it is missing; gives for how long its answer holds no more, too: the stream's leader
+/// answers by itself, and knows only up to when a majority of the copies followed it.
+pub async fn look(context: Context, settings: ClusterSettings) -> Result<(StreamFacts, Duration), String> {
     let name = stream_name(&settings);
     let info = match context.get_stream(&name).await {
         Ok(stream) => Ok(stream.cached_info().clone()),
         Err(error) if is_missing(&error.kind()) => make(&context, &settings).await,
         Err(error) => Err(format!("JetStream: {error}")),
     };
-    (asked, info.and_then(|info| facts(&info, &settings)))
+    let info = info?;
+    let age = info.cluster.as_ref().map_or(Ok(Duration::ZERO), majority_age)?;
+    Ok((facts(&info, &settings)?, age))
+}
+
+/// How long ago the leader of a stream heard, together with itself, of a majority of the copies. A leader that is cut off from the others
+/// answers for ten seconds more while another one takes purges.
+fn majority_age(cluster: &ClusterInfo) -> Result<Duration, String> {
+    let others = cluster.replicas.len();
+    let needed = others.div_ceil(2);
+    // A copy that was never heard of is said to be 0 ns old.
+    let mut ages: Vec<Duration> =
+        cluster.replicas.iter().map(|copy| copy.active).filter(|age| !age.is_zero()).collect();
+    ages.sort_unstable();
+    match needed.checked_sub(1).map(|last| ages.get(last)) {
+        None => Ok(Duration::ZERO),
+        Some(Some(age)) if *age < GATE_AFTER => Ok(*age),
+        _ => Err(format!("JetStream: the leader of the stream does not hear a majority of its {} copies", others + 1)),
+    }
 }
 
 fn is_missing(kind: &GetStreamErrorKind) -> bool {
@@ -165,7 +181,6 @@ fn config(settings: &ClusterSettings, replicas: usize) -> StreamConfig {
         max_messages_per_subject: 1,
         max_bytes: messages.saturating_mul(PURGE_BYTES_MEAN_MAX),
         max_message_size: i32::try_from(super::message::PURGE_BYTES_MAX + HEADER_BYTES_MAX).unwrap_or(i32::MAX),
-        duplicate_window: NAMES_KNOWN_FOR,
         deny_delete: true,
         allow_rollup: true,
         num_replicas: replicas,
@@ -186,6 +201,8 @@ fn facts(info: &Info, settings: &ClusterSettings) -> Result<StreamFacts, String>
         () if config.retention != RetentionPolicy::Limits => "retention is not limits, so that it forgets purges",
         () if config.subjects != [format!("{}.purge.>", settings.subjects)] => "its subjects are others",
         () if !config.allow_rollup => "allow_rollup_hdrs is off",
+        () if config.storage != StorageType::File => "storage is not file, so that it forgets purges",
+        () if !config.deny_delete => "deny_delete is off, so that it forgets purges",
         () => "",
     };
     if !wrong.is_empty() {
@@ -193,9 +210,15 @@ fn facts(info: &Info, settings: &ClusterSettings) -> Result<StreamFacts, String>
     }
     Ok(StreamFacts {
         incarnation: info.created.unix_timestamp_nanos().to_string(),
-        last: info.state.last_sequence,
+        last: Place { applied: info.state.last_sequence, at: nanos(info.state.last_timestamp.unix_timestamp_nanos()) },
         messages: info.state.messages,
+        messages_max: u64::try_from(config.max_messages).ok().filter(|max| *max > 0).unwrap_or(u64::MAX),
     })
+}
+
+/// A time of the stream; one before 1970 is none.
+fn nanos(since_1970: i128) -> u64 {
+    u64::try_from(since_1970).unwrap_or(0)
 }
 
 /// Why the stream did not take a purge.
@@ -207,33 +230,50 @@ pub enum NotTaken {
     Refused(String),
 }
 
-/// Publishes purges; gives the number of the last one when the stream has all of them on disk. A stream that is full takes a purge of
-/// everything all the same: it is emptied first, which other nodes take for a purge of everything, too.
-pub async fn publish(context: &Context, subjects: &str, purges: &[PurgeMessage]) -> Result<u64, NotTaken> {
+/// The numbers that the stream gave to some purges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbers {
+    /// The smallest one.
+    pub first: u64,
+    /// The largest one.
+    pub last: u64,
+}
+
+/// Publishes purges; gives their numbers when the stream has all of them on disk. A stream that is full takes a purge of everything all
+/// the same: it is emptied first, which other nodes take for a purge of everything, too.
+pub async fn publish(context: &Context, subjects: &str, purges: &[PurgeMessage]) -> Result<Numbers, NotTaken> {
     match publish_all(context, subjects, purges).await {
         Err(NotTaken::Refused(why)) if purges.iter().any(PurgeMessage::is_everything) => {
             tracing::info!("the stream of purges is emptied: {why}");
             let stream = context.get_stream(purges_of(subjects)).await;
             let stream = stream.map_err(|error| NotTaken::Away(format!("JetStream: {error}")))?;
-            stream.purge().await.map_err(|error| NotTaken::Refused(format!("JetStream: {error}")))?;
+            // A purge that comes meanwhile stays.
+            let end = stream.cached_info().state.last_sequence + 1;
+            stream.purge().sequence(end).await.map_err(|error| NotTaken::Refused(format!("JetStream: {error}")))?;
             publish_all(context, subjects, purges).await
         }
         published => published,
     }
 }
 
-async fn publish_all(context: &Context, subjects: &str, purges: &[PurgeMessage]) -> Result<u64, NotTaken> {
+async fn publish_all(context: &Context, subjects: &str, purges: &[PurgeMessage]) -> Result<Numbers, NotTaken> {
     let mut acknowledgements = Vec::with_capacity(purges.len());
     for purge in purges {
         acknowledgements.push(begin_publish(context, subjects, purge).await?);
     }
-    let mut last = 0;
+    let mut numbers = Numbers { first: u64::MAX, last: 0 };
     for acknowledgement in acknowledgements {
-        last = acknowledgement.await.map_err(|error| not_taken(&error))?.sequence.max(last);
+        let number = acknowledgement.await.map_err(|error| not_taken(&error))?.sequence;
+        numbers = Numbers { first: numbers.first.min(number), last: numbers.last.max(number) };
     }
-    Ok(last)
+    Ok(numbers)
 }
 
+/// The field of a message that takes the place of all before it.
+const ROLLUP: &str = "Nats-Rollup";
+
+/// Without the field by which the stream drops a message that it has already: somebody else could have sent its name first, and a purge
+/// that comes twice does no harm.
 async fn begin_publish(
     context: &Context,
     subjects: &str,
@@ -243,10 +283,9 @@ async fn begin_publish(
         || NotTaken::Refused(format!("a URL or prefix longer than {} bytes", super::message::SCOPE_BYTES_MAX));
     let body = purge.to_bytes().ok_or_else(too_long)?;
     let mut headers = HeaderMap::new();
-    headers.insert("Nats-Msg-Id", purge.id.as_str());
     if purge.is_everything() {
         // All purges before it are contained in it.
-        headers.insert("Nats-Rollup", "all");
+        headers.insert(ROLLUP, "all");
     }
     let sent = context.publish_with_headers(purge.subject(subjects), headers, Bytes::from(body)).await;
     sent.map_err(|error| not_taken(&error))
@@ -279,8 +318,10 @@ fn is_refusal(error: &jetstream::Error) -> bool {
 pub struct Arrived {
     /// Its subject.
     pub subject: String,
-    /// Its number.
-    pub number: u64,
+    /// Its place in the stream.
+    pub place: Place,
+    /// Whether the stream took out all that was before it.
+    pub rolls_up: bool,
     /// Its body.
     pub body: Bytes,
 }
@@ -303,9 +344,11 @@ pub async fn read(context: Context, stream: String, from: u64, to: Sender<Arrive
     while let Some(message) = messages.next().await {
         let arrived = match message {
             Ok(message) => {
-                let number = message.info().map(|info| info.stream_sequence);
-                let Ok(number) = number else { return "JetStream: a message without a number".to_owned() };
-                Arrived { subject: message.subject.to_string(), number, body: message.payload.clone() }
+                let Ok(info) = message.info() else { return "JetStream: a message without a number".to_owned() };
+                let place = Place { applied: info.stream_sequence, at: nanos(info.published.unix_timestamp_nanos()) };
+                let rolls_up = message.headers.as_ref().and_then(|fields| fields.get(ROLLUP));
+                let rolls_up = rolls_up.is_some_and(|value| value.as_str().eq_ignore_ascii_case("all"));
+                Arrived { subject: message.subject.to_string(), place, rolls_up, body: message.payload.clone() }
             }
             Err(error) => return format!("JetStream: {error}"),
         };

@@ -1,31 +1,33 @@
 //! The thread of a node: what comes from NATS, from the rest of the server and from the clock, one after the other.
 
 mod own_purges;
+mod reading;
 mod shown;
 
 use super::files::{Outbox, PositionFile};
 use super::members::{BEAT_EVERY, Members};
 use super::message::{Heartbeat, MESSAGE_VERSION, PurgeMessage, Refusal};
-use super::nats::{self, Arrived, News, NotTaken};
-use super::replica::{GATE_AFTER, Replica, Seen, StreamFacts};
+use super::nats::{self, News, NotTaken, Numbers};
+use super::replica::{Question, Replica, Seen, StreamFacts};
 use super::waiting::Waiting;
 use super::{Cluster, Order, Orders, Spread, mark};
+use crate::caught::caught;
 use crate::clock;
 use crate::config::{Apart, ClusterSettings};
 use async_nats::jetstream::Context;
 use async_nats::{Client, connection::State};
-use futures_util::StreamExt;
-use larder_cache::cache::Cache;
+use futures_util::{FutureExt, StreamExt};
+use larder_cache::cache::{Cache, Purging};
 use larder_cache::store::rules::{Force, Scope};
-use larder_wire::date::Stamp;
+use reading::{Reader, next_purge};
 use std::collections::HashSet;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
 /// How often the gate is looked after.
@@ -46,14 +48,18 @@ const READER_STALLS_AFTER: Duration = Duration::from_secs(2);
 /// Purges that are being published at a time.
 const PUBLISHING_MAX: usize = 1_024;
 
-/// Purges that are applied together, with one sync of the disk.
-const BATCH_PURGES: usize = 1_024;
-
 /// Results of tasks that wait to be looked at.
 const EVENTS_MAX: usize = PUBLISHING_MAX + 16;
 
+/// The shortest and the longest rest before a node that ended by itself begins again.
+const REST_MIN: Duration = Duration::from_secs(1);
+const REST_MAX: Duration = Duration::from_secs(60);
+
 /// A kind of refused message is logged so often at most.
 const LOG_EVERY: Duration = Duration::from_secs(60);
+
+/// Gives the purges of all keys that a URL has here.
+pub type PurgeKeys = Box<dyn Fn(&[u8]) -> Vec<Purging> + Send>;
 
 /// The parts of the server that a node meets.
 pub struct Surroundings {
@@ -67,6 +73,8 @@ pub struct Surroundings {
     pub folder: PathBuf,
     /// The cache.
     pub cache: Arc<Cache>,
+    /// Begins to purge a URL by the keys that this node has for it; the text is that of a rule (`rules::whole`).
+    pub purge_keys: PurgeKeys,
     /// `cluster.apart`, which a reload may change.
     pub apart: Box<dyn Fn() -> Apart + Send>,
     /// Requests since the start, and how often the settings were read.
@@ -75,23 +83,25 @@ pub struct Surroundings {
 
 /// The result of a task.
 enum Event {
-    /// When the stream was asked, what was applied then, and what it says.
-    Looked((Instant, u64), Result<StreamFacts, String>),
+    /// The question to the stream, what it says, and for how long that holds no more.
+    Looked(Question, Result<(StreamFacts, Duration), String>),
     Published {
         purges: Vec<PurgeMessage>,
+        /// The newest number that was known to any node when publishing began.
+        newest: u64,
         reply: oneshot::Sender<Spread>,
-        result: Result<u64, NotTaken>,
+        result: Result<Numbers, NotTaken>,
     },
     Replayed {
-        count: usize,
-        result: Result<u64, NotTaken>,
+        purges: Vec<PurgeMessage>,
+        result: Result<Numbers, NotTaken>,
     },
     ReaderEnded(u64, String),
 }
 
 struct Node {
     cluster: Arc<Cluster>,
-    around: Surroundings,
+    around: Rc<Surroundings>,
     /// The name of this process.
     instance: String,
     client: Client,
@@ -106,14 +116,15 @@ struct Node {
     waiting: Waiting,
     /// Purges of this process that are in force here already, until they come back from the stream.
     own: HashSet<String>,
-    messages: u64,
+    /// The last number that the stream gave to a purge of this node.
+    acknowledged: u64,
+    /// How often a connection was made, and when the last one was seen.
+    connected: (u64, Instant),
     publishing: usize,
     is_replaying: bool,
     is_looking: bool,
     reader: Option<Reader>,
     readers: u64,
-    /// All of the stream was read, so that only new purges are missing and the digest means something.
-    has_whole: bool,
     /// The stream as it was seen last.
     facts: Option<StreamFacts>,
     trouble: Option<String>,
@@ -124,23 +135,6 @@ struct Node {
     read_again: (Instant, Duration),
     written: Instant,
     logged: [Option<Instant>; Refusal::ALL.len()],
-}
-
-/// A task that reads the stream.
-struct Reader {
-    number: u64,
-    task: JoinHandle<()>,
-    purges: Receiver<Arrived>,
-    /// The end of the stream when it was begun.
-    until: u64,
-    /// The last number that came, and when one came.
-    last: (u64, Instant),
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -157,30 +151,84 @@ struct Rate {
     per_second: u64,
 }
 
-/// Is a node until told to stop.
+/// Is a node until told to stop. A node that ends by itself begins again after a rest.
 pub fn run(cluster: Arc<Cluster>, orders: Orders, around: Surroundings, stop: impl Future<Output = ()>) {
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(serve(cluster, orders, around, stop)),
+        Ok(runtime) => runtime.block_on(serve_on(cluster, orders, Rc::new(around), stop)),
         Err(error) => tracing::error!(%error, "no runtime for the cluster: raise the open file limit"),
+    }
+}
+
+async fn serve_on(
+    cluster: Arc<Cluster>,
+    Orders(mut orders): Orders,
+    around: Rc<Surroundings>,
+    stop: impl Future<Output = ()>,
+) {
+    let stop = stop.shared();
+    let mut rest = REST_MIN;
+    loop {
+        let began = clock::instant();
+        let served = caught(serve(Arc::clone(&cluster), &mut orders, Rc::clone(&around), stop.clone())).await;
+        let why = match served {
+            Some(Ok(())) => return,
+            Some(Err(why)) => why,
+            None => {
+                add(&cluster.restarts, 1);
+                "its thread met a broken invariant".to_owned()
+            }
+        };
+        tracing::error!("this node is in no cluster: {why}; the next try is in {} s", rest.as_secs());
+        if (around.apart)() != Apart::Serve {
+            around.cache.gate().shut();
+        }
+        let end = tokio::time::sleep(rest);
+        if answer_without_node(&mut orders, &around, &why, end, stop.clone()).await == Rested::Stopped {
+            return;
+        }
+        let lasted = clock::instant().saturating_duration_since(began) >= REST_MAX;
+        rest = if lasted { REST_MIN } else { (rest * 2).min(REST_MAX) };
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rested {
+    Enough,
+    Stopped,
+}
+
+/// Queues purges while there is no node.
+async fn answer_without_node(
+    orders: &mut Receiver<Order>,
+    around: &Surroundings,
+    why: &str,
+    end: impl Future<Output = ()>,
+    stop: impl Future<Output = ()>,
+) -> Rested {
+    let (mut end, mut stop) = (std::pin::pin!(end), std::pin::pin!(stop));
+    loop {
+        tokio::select! {
+            () = &mut stop => return Rested::Stopped,
+            () = &mut end => return Rested::Enough,
+            Some(order) = orders.recv() => if let Order::Spread { scopes, force, reply, .. } = order {
+                let queued = super::queue(&around.folder, &around.name, scopes, force, why);
+                // The caller may have gone.
+                let _ = reply.send(queued.unwrap_or_else(|error| Spread::refused(&format!("{why}; {error}"))));
+            },
+        }
     }
 }
 
 async fn serve(
     cluster: Arc<Cluster>,
-    Orders(mut orders): Orders,
-    around: Surroundings,
+    orders: &mut Receiver<Order>,
+    around: Rc<Surroundings>,
     stop: impl Future<Output = ()>,
-) {
+) -> Result<(), String> {
     let (tell, mut news) = channel(64);
-    let client = match nats::connect(&around.settings, &around.name, tell).await {
-        Ok(client) => client,
-        Err(error) => return tracing::error!("this node is in no cluster: {error}"),
-    };
-    let members = client.subscribe(format!("{}.members.*", around.settings.subjects)).await;
-    let mut beats = match members {
-        Ok(beats) => beats,
-        Err(error) => return tracing::error!(%error, "this node is in no cluster"),
-    };
+    let client = nats::connect(&around.settings, &around.name, tell).await?;
+    let beats = client.subscribe(format!("{}.members.*", around.settings.subjects)).await;
+    let mut beats = beats.map_err(|error| error.to_string())?;
     let (events, mut done) = channel(EVENTS_MAX);
     let mut node = Node::new(cluster, around, client, events);
     let mut beat = tokio::time::interval(BEAT_EVERY);
@@ -190,7 +238,10 @@ async fn serve(
     let mut stop = std::pin::pin!(stop);
     loop {
         tokio::select! {
-            () = &mut stop => return node.leave(&mut orders).await,
+            () = &mut stop => {
+                node.leave(orders).await;
+                return Ok(());
+            }
             Some(event) = done.recv() => node.finish(event).await,
             Some(message) = beats.next() => node.hear(&message.subject, &message.payload),
             Some(arrived) = next_purge(&mut node.reader) => node.take(arrived).await,
@@ -203,17 +254,6 @@ async fn serve(
     }
 }
 
-async fn next_purge(reader: &mut Option<Reader>) -> Option<Arrived> {
-    match reader {
-        Some(reader) => match reader.purges.recv().await {
-            Some(arrived) => Some(arrived),
-            // Its end is told by an event.
-            None => std::future::pending().await,
-        },
-        None => std::future::pending().await,
-    }
-}
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Leaves {
     Yes,
@@ -221,7 +261,7 @@ enum Leaves {
 }
 
 impl Node {
-    fn new(cluster: Arc<Cluster>, around: Surroundings, client: Client, events: Sender<Event>) -> Node {
+    fn new(cluster: Arc<Cluster>, around: Rc<Surroundings>, client: Client, events: Sender<Event>) -> Node {
         let now = clock::instant();
         let position = PositionFile::open(&around.folder);
         let outbox = Outbox::open(&around.folder, &around.name);
@@ -236,13 +276,13 @@ impl Node {
             members: Members::default(),
             waiting: Waiting::default(),
             own: HashSet::new(),
-            messages: 0,
+            acknowledged: 0,
+            connected: (0, now),
             publishing: 0,
             is_replaying: false,
             is_looking: false,
             reader: None,
             readers: 0,
-            has_whole: false,
             facts: None,
             trouble: Some("NATS was not reached yet".to_owned()),
             gate: GateState::Shut,
@@ -266,6 +306,16 @@ impl Node {
         self.client.connection_state() == State::Connected
     }
 
+    /// Notes when a connection was made, which the client may tell late.
+    fn note_connection(&mut self, now: Instant) {
+        let count = self.client.statistics().connects.load(Ordering::Relaxed);
+        if count != self.connected.0 {
+            self.connected = (count, now);
+            // Its consumer is gone with the connection.
+            self.reader = None;
+        }
+    }
+
     /// Runs a task whose result comes back as an event.
     fn spawn(&self, task: impl Future<Output = Event> + Send + 'static) {
         let events = self.events.clone();
@@ -280,8 +330,6 @@ impl Node {
             News::Connected => {
                 tracing::info!("connected to NATS");
                 self.trouble = None;
-                // Its consumer is gone with the connection.
-                self.reader = None;
             }
             News::Disconnected => {
                 tracing::warn!("the connection to NATS is lost");
@@ -302,7 +350,7 @@ impl Node {
             self.compared = now;
             self.compare(now);
         }
-        let has = |reader: &Reader, facts: &StreamFacts| facts.messages == 0 || reader.last.0 >= facts.last;
+        let has = |reader: &Reader, facts: &StreamFacts| facts.messages == 0 || reader.last.0 >= facts.last.applied;
         let lacks_purges = |reader: &Reader| self.facts.as_ref().is_some_and(|facts| !has(reader, facts));
         let stalls = |reader: &Reader| now.saturating_duration_since(reader.last.1) >= READER_STALLS_AFTER;
         if self.reader.as_ref().is_some_and(|reader| lacks_purges(reader) && stalls(reader)) {
@@ -313,22 +361,26 @@ impl Node {
     /// After each event: answers those whose purge is applied, and the state of the gate.
     fn settle(&mut self) {
         let now = clock::instant();
+        self.note_connection(now);
+        self.forget_own();
         self.waiting.settle(&self.replica, &self.members, now);
-        self.keep_gate(now);
+        self.keep_gate();
         self.count(now);
     }
 
-    fn keep_gate(&mut self, now: Instant) {
+    fn keep_gate(&mut self) {
         let apart = (self.around.apart)();
         let gate = self.around.cache.gate();
-        let state = match (apart, self.replica.contact()) {
+        // A process that is stopped between these two shuts its gate earlier; in the other order it would open it for longer.
+        let wall = clock::wall();
+        let now = clock::since_boot();
+        let state = match (apart, self.replica.open_until(wall, now)) {
             (Apart::Serve, _) => GateState::Off,
-            (_, Some(contact)) if !self.replica.is_apart(now) => {
-                let until = clock::wall().saturating_sub(now.saturating_duration_since(contact)) + GATE_AFTER;
-                gate.open_until(Stamp(until.as_secs()));
+            (_, Some(until)) => {
+                gate.open_until(until);
                 GateState::Open
             }
-            _ => GateState::Shut,
+            (_, None) => GateState::Shut,
         };
         match state {
             GateState::Off => gate.open(),
@@ -350,7 +402,7 @@ impl Node {
         }
         let was_ready = self.cluster.is_ready();
         let ready = match state {
-            GateState::Open => was_ready || self.has_whole,
+            GateState::Open => was_ready || self.replica.is_whole(),
             GateState::Off => true,
             GateState::Shut => was_ready && apart != Apart::Refuse,
         };
@@ -368,7 +420,7 @@ impl Node {
 
     /// The newest purge that the stream had when it was asked last.
     fn last(&self) -> u64 {
-        self.facts.as_ref().map_or(0, |facts| facts.last)
+        self.facts.as_ref().map_or(0, |facts| facts.last.applied)
     }
 
     // Members.
@@ -385,6 +437,10 @@ impl Node {
             self.members.take(beat, clock::instant())
         });
         if let Err(why) = heard {
+            // A node is behind these, which may serve what it has.
+            if matches!(why, Refusal::Clock | Refusal::NameTaken | Refusal::Version | Refusal::Full) {
+                self.members.note_refused(name, clock::instant());
+            }
             self.refuse(why, subject);
         }
     }
@@ -411,7 +467,7 @@ impl Node {
             stream: self.replica.incarnation().unwrap_or_default().to_owned(),
             applied: self.replica.applied(),
             // Half a digest would differ from that of all others.
-            digest: if self.has_whole { self.replica.digest() } else { 0 },
+            digest: if self.replica.is_whole() { self.replica.digest() } else { 0 },
             apart: (self.around.apart)().as_str().to_owned(),
             settings: (self.around.load)().1,
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -427,14 +483,16 @@ impl Node {
             return;
         }
         self.tell(leaves).await;
+        self.look();
+    }
+
+    /// Asks the stream about itself, unless it is being asked.
+    fn look(&mut self) {
         if !self.is_looking {
             self.is_looking = true;
             let look = nats::look(self.context.clone(), self.around.settings.clone());
-            let applied = self.replica.applied();
-            self.spawn(async move {
-                let (asked, result) = look.await;
-                Event::Looked((asked, applied), result)
-            });
+            let question = self.replica.question(clock::since_boot());
+            self.spawn(async move { Event::Looked(question, look.await) });
         }
     }
 
@@ -446,9 +504,13 @@ impl Node {
         }
     }
 
-    async fn leave(&mut self, orders: &mut tokio::sync::mpsc::Receiver<Order>) {
+    async fn leave(&mut self, orders: &mut Receiver<Order>) {
         orders.close();
         self.write_position();
+        // The others wait for this node no more once they know, and it answers requests until it has drained.
+        if (self.around.apart)() != Apart::Serve {
+            self.around.cache.gate().shut();
+        }
         self.tell(Leaves::Yes).await;
         let _ = tokio::time::timeout(BEAT_EVERY, self.client.flush()).await;
     }
@@ -460,15 +522,18 @@ impl Node {
             Event::Looked(asked, looked) => {
                 self.is_looking = false;
                 match looked {
-                    Ok(facts) => self.see(facts, asked).await,
+                    Ok((facts, age)) => {
+                        let at = asked.at.saturating_sub(age);
+                        self.see(facts, Question { at, ..asked }).await;
+                    }
                     Err(error) => self.is_troubled(error),
                 }
             }
-            Event::Published { purges, reply, result } => {
+            Event::Published { purges, newest, reply, result } => {
                 self.publishing -= purges.len();
-                self.has_published(purges, reply, result);
+                self.has_published(purges, newest, reply, result);
             }
-            Event::Replayed { count, result } => self.has_replayed(count, result),
+            Event::Replayed { purges, result } => self.has_replayed(&purges, result),
             Event::ReaderEnded(number, why) => {
                 if self.reader.as_ref().is_some_and(|reader| reader.number == number) {
                     tracing::debug!("{why}");
@@ -485,18 +550,15 @@ impl Node {
         self.trouble = Some(error);
     }
 
-    async fn see(&mut self, facts: StreamFacts, asked: (Instant, u64)) {
+    async fn see(&mut self, facts: StreamFacts, asked: Question) {
         self.trouble = None;
-        match self.replica.look(&facts, asked) {
+        let seen = self.replica.look(&facts, asked);
+        self.facts = Some(facts);
+        match seen {
             Seen::Same => {}
             Seen::First => self.join().await,
             Seen::Anew => self.begin_anew().await,
         }
-        if facts.messages == 0 {
-            self.has_whole = true;
-            self.replica.has_read();
-        }
-        self.facts = Some(facts);
         if self.reader.is_none() {
             self.read();
         }
@@ -516,78 +578,11 @@ impl Node {
     async fn begin_anew(&mut self) {
         add(&self.cluster.counts.streams_anew, 1);
         tracing::warn!("the stream of purges is another one or has lost purges: everything that is stored is purged");
-        (self.reader, self.has_whole) = (None, false);
+        self.reader = None;
+        self.acknowledged = 0;
         self.apply(vec![(Scope::All, Force::Hard)]).await;
-        if let Err(error) = self.position.forget() {
-            tracing::warn!(%error, "the place in the stream cannot be forgotten");
-        }
+        self.forget_position();
         self.publish_everything();
-    }
-
-    /// Begins to read: all of the stream where its digest is not known, else what is not applied.
-    fn read(&mut self) {
-        let before = if self.has_whole { self.replica.applied() } else { 0 };
-        let (to, purges) = channel(BATCH_PURGES);
-        self.readers += 1;
-        let number = self.readers;
-        let read = nats::read(self.context.clone(), nats::stream_name(&self.around.settings), before + 1, to);
-        let events = self.events.clone();
-        let task = tokio::spawn(async move {
-            let why = read.await;
-            let _ = events.send(Event::ReaderEnded(number, why)).await;
-        });
-        self.reader = Some(Reader { number, task, purges, until: self.last(), last: (before, clock::instant()) });
-    }
-
-    /// Applies what has come.
-    async fn take(&mut self, first: Arrived) {
-        let mut arrived = vec![first];
-        if let Some(reader) = &mut self.reader {
-            while arrived.len() < BATCH_PURGES
-                && let Ok(more) = reader.purges.try_recv()
-            {
-                arrived.push(more);
-            }
-        }
-        let mut rules = Vec::new();
-        let mut last = 0;
-        let mut is_foreign = false;
-        for each in &arrived {
-            last = each.number.max(last);
-            match PurgeMessage::parse(&each.body, &each.subject) {
-                Ok(purge) => {
-                    let subject = u128::from_str_radix(&purge.hash(), 16).unwrap_or_default();
-                    let is_new = self.replica.note(subject, each.number, purge.is_everything());
-                    let is_own = self.own.remove(&purge.id);
-                    is_foreign |= !is_own;
-                    if is_new && !is_own {
-                        rules.push((purge.scope, purge.force));
-                    }
-                }
-                Err(why) => {
-                    self.refuse(why, &each.subject);
-                    if why == Refusal::Version {
-                        // A later version knows purges that this one does not.
-                        rules.push((Scope::All, Force::Validate));
-                    }
-                }
-            }
-        }
-        add(&self.cluster.counts.purges_applied, rules.len() as u64);
-        self.apply(rules).await;
-        self.replica.apply(last);
-        let now = clock::instant();
-        if let Some(reader) = &mut self.reader {
-            reader.last = (last, now);
-            if last >= reader.until {
-                self.has_whole = true;
-                self.replica.has_read();
-            }
-        }
-        if is_foreign {
-            // The caller of the purge waits for it.
-            self.tell(Leaves::No).await;
-        }
     }
 
     /// Puts rules in force and waits until they are on disk.
@@ -596,6 +591,12 @@ impl Node {
         for rules in rules.chunk_by(|one, other| one.1 == other.1) {
             let scopes = rules.iter().map(|(scope, _)| scope.clone());
             purging.push(self.around.cache.purge(scopes, rules[0].1));
+        }
+        // A key need not have all of its URL (`No-Vary-Search`), so that no rule about the URL matches it.
+        for (scope, force) in &rules {
+            if let (Scope::Prefix(text), Force::Hard) = (scope, force) {
+                purging.extend((self.around.purge_keys)(text));
+            }
         }
         for purging in purging {
             let purged = purging.finish().await;
@@ -613,17 +614,17 @@ impl Node {
     fn write_position(&mut self) {
         self.written = clock::instant();
         let Some(incarnation) = self.replica.incarnation().filter(|_| self.is_durable) else { return };
-        if self.replica.contact().is_none() {
+        if self.replica.contact().is_none() || !self.replica.is_whole() {
             return;
         }
-        if let Err(error) = self.position.write(incarnation, self.replica.applied()) {
+        if let Err(error) = self.position.write(incarnation, self.replica.place()) {
             tracing::warn!(%error, "the place in the stream of purges cannot be written down");
         }
     }
 
     /// Compares digests; a difference means that one of the two lacks purges, and nobody knows which.
     fn compare(&mut self, now: Instant) {
-        if !self.has_whole || self.replica.reads_again() {
+        if !self.replica.is_whole() {
             return;
         }
         let differs = self.members.alive(now).find(|member| agrees(&member.beat, &self.replica) == Some(false));
@@ -636,11 +637,14 @@ impl Node {
             return;
         }
         tracing::warn!("{name} knows other purges with the same numbers: the stream is read again");
-        add(&self.cluster.counts.readings_again, 1);
         self.read_again = (now, (rest * 2).min(READ_AGAIN_MAX));
-        self.replica.read_again();
-        (self.reader, self.has_whole) = (None, false);
-        self.read();
+        self.read_again();
+    }
+
+    fn forget_position(&mut self) {
+        if let Err(error) = self.position.forget() {
+            tracing::warn!(%error, "the place in the stream cannot be forgotten");
+        }
     }
 }
 

@@ -16,6 +16,10 @@ struct Awaited {
     number: u64,
     /// Other nodes that may serve stored responses still.
     nodes: Vec<String>,
+    /// Nodes of whose purges nothing is known, for their heartbeats are refused.
+    unknown: Vec<String>,
+    /// Until then nodes may be heard of that live and were not heard of yet.
+    heard_by: Option<Instant>,
     until: Instant,
     reply: oneshot::Sender<Spread>,
 }
@@ -28,22 +32,34 @@ pub struct Waiting {
 
 impl Waiting {
     /// Waits for a purge that the stream has acknowledged with this number. A node that was heard of late is waited for also where it
-    /// seems dead: until its gate is shut it serves what it has.
-    pub fn begin(&mut self, number: u64, members: &Members, now: Instant, reply: oneshot::Sender<Spread>) {
+    /// seems dead: until its gate is shut it serves what it has. All that live are members at the time beside them: nodes that are heard
+    /// of until then are waited for, too.
+    pub fn begin(
+        &mut self,
+        number: u64,
+        (members, heard_by): (&Members, Instant),
+        now: Instant,
+        reply: oneshot::Sender<Spread>,
+    ) {
         let may_serve = members
             .iter()
             .filter(|member| !member.beat.leaves && now.saturating_duration_since(member.heard) < WAIT_MAX);
         let nodes = may_serve.map(|member| member.beat.name.clone()).collect();
-        self.all.push(Awaited { number, nodes, until: now + WAIT_MAX, reply });
+        let unknown = members.refused_within(WAIT_MAX, now).map(str::to_owned).collect();
+        let heard_by = (now < heard_by).then_some(heard_by);
+        self.all.push(Awaited { number, nodes, unknown, heard_by, until: now + WAIT_MAX, reply });
     }
 
     /// Answers the callers whose purge is applied on all other nodes, or by whom nothing more is waited for. On this node it was in force
     /// before the stream had it.
     pub fn settle(&mut self, replica: &Replica, members: &Members, now: Instant) {
-        let is_over = |awaited: &mut Awaited| awaited.until <= now || missing(awaited, members, replica).is_empty();
+        self.all.iter_mut().for_each(|awaited| awaited.hear(members, now));
+        let is_over = |awaited: &mut Awaited| {
+            awaited.heard_by.is_none() && (awaited.until <= now || missing(awaited, members, replica).is_empty())
+        };
         for awaited in self.all.extract_if(.., is_over) {
             let missing: Vec<String> = missing(&awaited, members, replica).into_iter().map(str::to_owned).collect();
-            let nodes = awaited.nodes.len() + 1;
+            let nodes = awaited.nodes.len() + awaited.unknown.len() + 1;
             let spread = Spread {
                 state: "applied".to_owned(),
                 number: Some(awaited.number),
@@ -63,6 +79,24 @@ impl Waiting {
     }
 }
 
+impl Awaited {
+    /// Notes the nodes that were heard of since, while not all that live have had time to be.
+    fn hear(&mut self, members: &Members, now: Instant) {
+        let Some(heard_by) = self.heard_by else { return };
+        for name in members.refused_within(WAIT_MAX, now) {
+            if !self.unknown.iter().any(|known| known == name) {
+                self.unknown.push(name.to_owned());
+            }
+        }
+        for member in members.alive(now) {
+            if !self.nodes.contains(&member.beat.name) {
+                self.nodes.push(member.beat.name.clone());
+            }
+        }
+        self.heard_by = (now < heard_by).then_some(heard_by);
+    }
+}
+
 fn missing<'a>(awaited: &'a Awaited, members: &Members, replica: &Replica) -> Vec<&'a str> {
     let has_applied = |name: &str| {
         members.find(name).is_none_or(|member| {
@@ -70,7 +104,8 @@ fn missing<'a>(awaited: &'a Awaited, members: &Members, replica: &Replica) -> Ve
             member.beat.leaves || is_same_stream && member.beat.applied >= awaited.number
         })
     };
-    awaited.nodes.iter().map(String::as_str).filter(|name| !has_applied(name)).collect()
+    let known = awaited.nodes.iter().map(String::as_str).filter(|name| !has_applied(name));
+    known.chain(awaited.unknown.iter().map(String::as_str)).collect()
 }
 
 #[cfg(test)]
@@ -78,26 +113,26 @@ mod tests {
     use super::*;
     use crate::cluster::message::Heartbeat;
     use crate::cluster::message::tests::heartbeat_of;
-    use crate::cluster::replica::StreamFacts;
+    use crate::cluster::replica::tests::facts;
 
     fn beat(name: &str, applied: u64) -> Heartbeat {
         Heartbeat { stream: "x".to_owned(), applied, ..heartbeat_of(name) }
     }
 
-    fn replica(now: Instant) -> Replica {
+    fn replica() -> Replica {
         let mut replica = Replica::default();
-        replica.look(&StreamFacts { incarnation: "x".to_owned(), last: 7, messages: 7 }, (now, 0));
+        replica.look(&facts("x", 7, 7), replica.question(Duration::ZERO));
         replica
     }
 
     #[test]
     fn a_purge_is_answered_when_all_have_it() {
         let now = Instant::now();
-        let (mut members, mut waiting, replica) = (Members::default(), Waiting::default(), replica(now));
+        let (mut members, mut waiting, replica) = (Members::default(), Waiting::default(), replica());
         members.take(beat("b", 6), now).unwrap();
         members.take(beat("c", 7), now).unwrap();
         let (reply, mut answer) = oneshot::channel();
-        waiting.begin(7, &members, now, reply);
+        waiting.begin(7, (&members, now), now, reply);
         waiting.settle(&replica, &members, now);
         assert!(answer.try_recv().is_err(), "b lacks it");
         members.take(beat("b", 7), now).unwrap();
@@ -108,15 +143,52 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_answered_before_all_had_time_to_be_heard_of() {
+        let now = Instant::now();
+        let (mut members, mut waiting, replica) = (Members::default(), Waiting::default(), replica());
+        let (reply, mut answer) = oneshot::channel();
+        let heard_by = now + 2 * BEAT_EVERY;
+        waiting.begin(7, (&members, heard_by), now, reply);
+        waiting.settle(&replica, &members, now + BEAT_EVERY);
+        assert!(answer.try_recv().is_err(), "nobody was heard of, for there was no time");
+        members.take(beat("b", 6), now + BEAT_EVERY).unwrap();
+        waiting.settle(&replica, &members, heard_by);
+        assert!(answer.try_recv().is_err(), "b lives and lacks it");
+        members.take(beat("b", 7), heard_by).unwrap();
+        members.take(beat("late", 7), heard_by).unwrap();
+        waiting.settle(&replica, &members, heard_by);
+        let spread = answer.try_recv().unwrap();
+        assert_eq!(
+            (spread.applied_on, spread.nodes),
+            (2, 2),
+            "a node that comes later has read the purge before its gate opens"
+        );
+    }
+
+    #[test]
+    fn a_node_whose_heartbeats_are_refused_is_waited_for() {
+        let now = Instant::now();
+        let (mut members, mut waiting, replica) = (Members::default(), Waiting::default(), replica());
+        members.note_refused("b", now);
+        let (reply, mut answer) = oneshot::channel();
+        waiting.begin(7, (&members, now), now, reply);
+        waiting.settle(&replica, &members, now + WAIT_MAX - Duration::from_millis(1));
+        assert!(answer.try_recv().is_err());
+        waiting.settle(&replica, &members, now + WAIT_MAX);
+        let spread = answer.try_recv().unwrap();
+        assert_eq!((spread.applied_on, spread.nodes, spread.missing), (1, 2, vec!["b".to_owned()]));
+    }
+
+    #[test]
     fn a_silent_node_is_named_when_its_gate_is_shut() {
         let now = Instant::now();
-        let (mut members, mut waiting, replica) = (Members::default(), Waiting::default(), replica(now));
+        let (mut members, mut waiting, replica) = (Members::default(), Waiting::default(), replica());
         members.take(beat("b", 6), now).unwrap();
         // It seems dead, and serves for a second more.
         let dead = now + Duration::from_millis(2_500);
         assert_eq!(members.alive(dead).count(), 0);
         let (reply, mut answer) = oneshot::channel();
-        waiting.begin(7, &members, dead, reply);
+        waiting.begin(7, (&members, now), dead, reply);
         waiting.settle(&replica, &members, dead + WAIT_MAX - Duration::from_millis(1));
         assert!(answer.try_recv().is_err());
         waiting.settle(&replica, &members, dead + WAIT_MAX);
@@ -124,7 +196,7 @@ mod tests {
         assert_eq!((spread.applied_on, spread.nodes, spread.missing), (1, 2, vec!["b".to_owned()]));
         // Of a node that is silent for longer nothing is waited for.
         let (reply, mut answer) = oneshot::channel();
-        waiting.begin(7, &members, now + WAIT_MAX, reply);
+        waiting.begin(7, (&members, now), now + WAIT_MAX, reply);
         waiting.settle(&replica, &members, now + WAIT_MAX);
         assert_eq!(answer.try_recv().unwrap().nodes, 1);
     }
@@ -132,10 +204,10 @@ mod tests {
     #[test]
     fn a_node_that_reads_another_stream_has_not_applied_it() {
         let now = Instant::now();
-        let (mut members, mut waiting, replica) = (Members::default(), Waiting::default(), replica(now));
+        let (mut members, mut waiting, replica) = (Members::default(), Waiting::default(), replica());
         members.take(Heartbeat { stream: "y".to_owned(), ..beat("b", 99) }, now).unwrap();
         let (reply, mut answer) = oneshot::channel();
-        waiting.begin(7, &members, now, reply);
+        waiting.begin(7, (&members, now), now, reply);
         waiting.settle(&replica, &members, now);
         assert!(answer.try_recv().is_err());
     }

@@ -664,6 +664,8 @@ pub static FAMILIES: &[Family] = &[
             samples.labelled("thread", "acme", admin.acme.restarts());
             let traces = admin.common.traces.as_ref().map_or(0, |it| it.counts().restarts.load(Ordering::Relaxed));
             samples.labelled("thread", "traces", traces);
+            let cluster = admin.common.cluster.as_ref().map_or(0, |it| it.restarts.load(Ordering::Relaxed));
+            samples.labelled("thread", "cluster", cluster);
             samples.labelled(
                 "thread",
                 "disk",

@@ -6,7 +6,7 @@ mod guard;
 pub use guard::RecordGuard;
 
 use crate::client::has_address;
-use crate::clock::{self, Carried};
+use crate::clock::{self, Carried, Steps};
 use crate::cluster::Cluster;
 use crate::config::{Config, TextsLogged};
 use crate::credential_secret::CredentialSecret;
@@ -240,10 +240,12 @@ impl Env {
         let config = &common.config;
         let query = Query::hidden_if(config.records.hide_query);
         tally.ring.begin(number, config.requests_kept_max().div_ceil(config.workers.max(1)), query);
+        let has_gate = common.cluster.is_some();
         Rc::new(Env {
             ticker,
             upstreams,
-            clock: Carried::default(),
+            // A machine that slept must find its gate shut.
+            clock: Carried::new(if has_gate { Steps::AtOnce } else { Steps::Soon }),
             tally,
             pieces: RefCell::default(),
             rule_paths: RefCell::new(PathMemo::new(RandomState::new().hash_one("paths"))),

@@ -43,7 +43,8 @@ impl StoreFolder {
         Ok(folder)
     }
 
-    fn take(path: PathBuf) -> Result<StoreFolder, StartError> {
+    /// Makes this folder, where it is missing, and locks it.
+    pub fn take(path: PathBuf) -> Result<StoreFolder, StartError> {
         let wrong = |error| StartError::File(path.clone(), error);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(wrong)?;
         let lock = File::create(path.join("larder.lock")).map_err(wrong)?;

@@ -1,11 +1,9 @@
 //! One PEM file with everything that is to be trusted: for tools that take a file of roots.
 
 use super::{TlsError, certificates_of, pem};
+use crate::whole_file::{self, Durability};
 use rustls::pki_types::CertificateDer;
 use std::collections::HashSet;
-use std::fs::{self, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Writes `certificates` (those of the system and the local CA's, say) and those of the files `extra` to `path`, each
@@ -36,22 +34,8 @@ pub fn read(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     certificates_of(path)
 }
 
-/// Writes a whole file beside `path` and puts it in place at once; the mode does not depend on the umask.
+/// Writes a whole file and puts it in place at once; the mode does not depend on the umask.
 pub(crate) fn write_file(path: &Path, content: &[u8], mode: u32) -> Result<(), TlsError> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{}.new", std::process::id()));
-    let temporary = PathBuf::from(name);
-    let failed = |what: &'static str| move |source| TlsError::File { path: path.to_owned(), what, source };
-    let _ = fs::remove_file(&temporary);
-    let mut file =
-        OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary).map_err(failed("create"))?;
-    let written = file
-        .write_all(content)
-        .and_then(|()| file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(mode)))
-        .and_then(|()| file.sync_all())
-        .and_then(|()| fs::rename(&temporary, path));
-    written.map_err(|source| {
-        let _ = fs::remove_file(&temporary);
-        failed("write")(source)
-    })
+    let written = whole_file::replace(path, content, mode, Durability::Content);
+    written.map_err(|source| TlsError::File { path: path.to_owned(), what: "write", source })
 }

@@ -254,9 +254,8 @@ fn random<const N: usize>() -> Result<[u8; N], TlsError> {
 
 /// The machine's name, to tell CAs apart in a list of trusted ones.
 fn machine() -> String {
-    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let plain: String =
-        name.trim().chars().filter(|c| c.is_ascii_alphanumeric() || "-.".contains(*c)).take(24).collect();
+        crate::machine::name().chars().filter(|c| c.is_ascii_alphanumeric() || "-.".contains(*c)).take(24).collect();
     if plain.is_empty() { "localhost".to_owned() } else { plain }
 }
 

@@ -2,11 +2,16 @@
 
 use super::{Event, Node, add};
 use crate::clock;
+use crate::cluster::files::{OUTBOX_PURGES_MAX, Outbox};
+use crate::cluster::members::BEAT_EVERY;
 use crate::cluster::message::PurgeMessage;
-use crate::cluster::nats::{self, NotTaken};
+use crate::cluster::nats::{self, NotTaken, Numbers};
 use crate::cluster::{Order, PurgeDurability, Spread, messages};
 use larder_cache::store::rules::{Force, Scope};
 use tokio::sync::oneshot;
+
+/// Names of own purges that are remembered.
+const OWN_MAX: usize = 2 * OUTBOX_PURGES_MAX;
 
 /// Purges of the outbox that are sent at a time.
 const REPLAY_PURGES: usize = 256;
@@ -15,8 +20,7 @@ impl Node {
     pub(super) fn obey(&mut self, order: Order) {
         match order {
             Order::Spread { scopes, force, durability, reply } => {
-                let (node, mark) = (&self.around.name, &self.instance);
-                let purges = messages(scopes, force, node, mark, &mut self.messages);
+                let purges = messages(scopes, force, &self.around.name);
                 if durability == PurgeDurability::OnDisk {
                     self.own.extend(purges.iter().map(|purge| purge.id.clone()));
                 }
@@ -32,24 +36,47 @@ impl Node {
             let why = self.trouble.clone().unwrap_or_else(|| "NATS is not connected".to_owned());
             return self.queue(purges, reply, &why);
         }
+        self.note_connection(clock::instant());
+        let newest = self.newest();
         self.publishing += purges.len();
         let (context, subjects) = (self.context.clone(), self.around.settings.subjects.clone());
         self.spawn(async move {
             let result = nats::publish(&context, &subjects, &purges).await;
-            Event::Published { purges, reply, result }
+            Event::Published { purges, newest, reply, result }
         });
+    }
+
+    /// The newest number of the stream that this node or another one knows of. A purge that is published now gets a later one, or the
+    /// stream is another one than they know.
+    fn newest(&self) -> u64 {
+        let of_others = self.members.alive(clock::instant()).map(|member| &member.beat);
+        let of_others = of_others.filter(|beat| Some(beat.stream.as_str()) == self.replica.incarnation());
+        of_others.map(|beat| beat.applied).fold(self.replica.applied().max(self.last()), u64::max)
     }
 
     pub(super) fn has_published(
         &mut self,
         purges: Vec<PurgeMessage>,
+        newest: u64,
         reply: oneshot::Sender<Spread>,
-        result: Result<u64, NotTaken>,
+        result: Result<Numbers, NotTaken>,
     ) {
         match result {
-            Ok(number) => {
+            // Nodes that know the other stream still would seem to have applied it.
+            Ok(numbers) if numbers.first <= newest => {
+                self.look();
+                let why = format!(
+                    "the stream gave it number {} a second time, so that it is not the one of before",
+                    numbers.first
+                );
+                self.queue(purges, reply, &why);
+            }
+            Ok(numbers) => {
                 add(&self.cluster.counts.purges_published, purges.len() as u64);
-                self.waiting.begin(number, &self.members, clock::instant(), reply);
+                self.acknowledged = self.acknowledged.max(numbers.last);
+                // Others may be alive that had no time yet to say so on this connection.
+                let heard_by = self.connected.1 + 2 * BEAT_EVERY;
+                self.waiting.begin(numbers.last, (&self.members, heard_by), clock::instant(), reply);
             }
             Err(NotTaken::Away(why)) => self.queue(purges, reply, &why),
             Err(NotTaken::Refused(why)) => self.give_up(&purges, reply, &why),
@@ -75,11 +102,20 @@ impl Node {
     /// Has the stream say that everything is purged, for nodes that are down now: their place in it tells them nothing of purges that it
     /// has lost.
     pub(super) fn publish_everything(&mut self) {
-        let (node, mark) = (&self.around.name, &self.instance);
-        let purges = messages(vec![Scope::All], Force::Hard, node, mark, &mut self.messages);
+        let purges = messages(vec![Scope::All], Force::Hard, &self.around.name);
         self.own.extend(purges.iter().map(|purge| purge.id.clone()));
         if let Some(Err(error)) = self.outbox.as_mut().map(|outbox| outbox.append(&purges)) {
             tracing::warn!(%error, "nodes that are down are not told that the stream lost purges: purge everything when they are back");
+        }
+    }
+
+    /// A purge of this node that another one took the place of before it came back never does.
+    pub(super) fn forget_own(&mut self) {
+        let is_idle = self.publishing == 0 && !self.is_replaying && self.outbox.as_ref().is_none_or(Outbox::is_empty);
+        let is_back = is_idle && self.acknowledged <= self.replica.applied();
+        // Purges that are forgotten too early are applied a second time.
+        if is_back || self.own.len() > OWN_MAX {
+            self.own.clear();
         }
     }
 
@@ -99,16 +135,17 @@ impl Node {
         let (context, subjects) = (self.context.clone(), self.around.settings.subjects.clone());
         self.spawn(async move {
             let result = nats::publish(&context, &subjects, &purges).await;
-            Event::Replayed { count: purges.len(), result }
+            Event::Replayed { purges, result }
         });
     }
 
-    pub(super) fn has_replayed(&mut self, count: usize, result: Result<u64, NotTaken>) {
+    pub(super) fn has_replayed(&mut self, purges: &[PurgeMessage], result: Result<Numbers, NotTaken>) {
         self.is_replaying = false;
         match result {
-            Ok(_) => {
-                add(&self.cluster.counts.purges_published, count as u64);
-                let removed = self.outbox.as_mut().map_or(Ok(()), |outbox| outbox.remove_first(count));
+            Ok(numbers) => {
+                add(&self.cluster.counts.purges_published, purges.len() as u64);
+                self.acknowledged = self.acknowledged.max(numbers.last);
+                let removed = self.outbox.as_mut().map_or(Ok(()), |outbox| outbox.remove_sent(purges));
                 if let Err(error) = removed {
                     tracing::warn!(%error, "the outbox cannot be written anew: its purges are sent again at the next start");
                 }

@@ -18,14 +18,14 @@ impl Node {
         let stream = self.facts.as_ref().map(|facts| StreamShown {
             name: nats::stream_name(&self.around.settings),
             incarnation: facts.incarnation.clone(),
-            last: facts.last,
+            last: facts.last.applied,
             purges: facts.messages,
         });
         let own = MemberShown {
             state: "self".to_owned(),
             since_seconds: millis(self.began) / 1_000,
             agrees: None,
-            ..self.shown(&self.heartbeat(Leaves::No))
+            ..self.shown(&self.heartbeat(Leaves::No), 0)
         };
         let others = self.members.iter().map(|member| MemberShown {
             state: match member.is_alive(now) {
@@ -36,7 +36,7 @@ impl Node {
             .to_owned(),
             since_seconds: millis(member.since) / 1_000,
             heard_millis: millis(member.heard),
-            ..self.shown(&member.beat)
+            ..self.shown(&member.beat, millis(member.heard))
         });
         Status {
             name: self.around.name.clone(),
@@ -47,7 +47,9 @@ impl Node {
             }
             .to_owned(),
             apart: (self.around.apart)().as_str().to_owned(),
-            contact_millis: self.replica.contact().map(millis),
+            contact_millis: self.replica.contact().map(|contact| {
+                u64::try_from(clock::since_boot().saturating_sub(contact).as_millis()).unwrap_or(u64::MAX)
+            }),
             ready: self.cluster.is_ready(),
             nats: self.client.connection_state().to_string(),
             nats_server: self.is_connected().then(|| self.client.server_info().host),
@@ -61,9 +63,10 @@ impl Node {
         }
     }
 
-    fn shown(&self, beat: &Heartbeat) -> MemberShown {
+    /// A node whose heartbeat came so many milliseconds ago.
+    fn shown(&self, beat: &Heartbeat, ago_millis: u64) -> MemberShown {
         let clock = i64::try_from(beat.sent_millis).unwrap_or(i64::MAX);
-        let here = i64::try_from(wall_millis()).unwrap_or(i64::MAX);
+        let here = i64::try_from(wall_millis().saturating_sub(ago_millis)).unwrap_or(i64::MAX);
         MemberShown {
             name: beat.name.clone(),
             address: beat.address.clone(),
@@ -71,7 +74,7 @@ impl Node {
             version: beat.version.clone(),
             applied: beat.applied,
             behind: self.last().max(self.replica.applied()).saturating_sub(beat.applied),
-            agrees: agrees(beat, &self.replica).filter(|_| self.has_whole),
+            agrees: agrees(beat, &self.replica).filter(|_| self.replica.is_whole()),
             apart: beat.apart.clone(),
             settings: beat.settings,
             requests_per_second: beat.requests_per_second,

@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 /// How long anything may take: an election of NATS, a start of a process in a build for tests.
 pub const WITHIN: Duration = Duration::from_secs(30);
 
+/// How long an answer of JetStream may take.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
 /// The server that the tests are made with.
 const NATS_SERVER: &str = "github.com/nats-io/nats-server/v2@v2.15.2";
 
@@ -60,27 +63,71 @@ impl Drop for Killed {
     }
 }
 
+fn signal(process: &Killed, name: &str) {
+    let pid = process.0.id().to_string();
+    assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+}
+
 /// A server of NATS with JetStream.
 pub struct Nats {
     program: &'static Path,
     pub port: u16,
     folder: tempfile::TempDir,
+    more: Vec<String>,
     child: Option<Killed>,
 }
 
 impl Nats {
     pub fn start() -> Option<Nats> {
         let program = nats_program()?;
-        let mut nats = Nats { program, port: free_port(), folder: tempfile::tempdir().unwrap(), child: None };
+        let folder = tempfile::tempdir().unwrap();
+        let mut nats = Nats { program, port: free_port(), folder, more: Vec::new(), child: None };
         nats.go_on();
         Some(nats)
+    }
+
+    /// Three servers that are a cluster of their own.
+    pub fn start_three() -> Option<[Nats; 3]> {
+        let program = nats_program()?;
+        let routes = [free_port(), free_port(), free_port()];
+        let all = routes.map(|port| format!("nats://127.0.0.1:{port}")).join(",");
+        Some(std::array::from_fn(|number| {
+            let (name, own) = (format!("n{number}"), format!("nats://127.0.0.1:{}", routes[number]));
+            let more = ["--name", &name, "--cluster_name", "three", "--cluster", &own, "--routes", &all];
+            let more = more.map(str::to_owned).into();
+            let folder = tempfile::tempdir().unwrap();
+            let mut nats = Nats { program, port: free_port(), folder, more, child: None };
+            nats.go_on();
+            nats
+        }))
+    }
+
+    /// Makes the stream as a node would; gives the answer.
+    pub fn make_stream(&self, copies: usize) -> String {
+        let settings = format!(
+            "{{\"name\":\"larder-purges\",\"subjects\":[\"larder.purge.>\"],\"retention\":\"limits\",\"storage\":\"file\",\
+             \"discard\":\"new\",\"max_msgs\":1000,\"max_msgs_per_subject\":1,\"max_age\":0,\"max_bytes\":-1,\"max_consumers\":-1,\
+             \"num_replicas\":{copies},\"allow_rollup_hdrs\":true,\"deny_delete\":true}}"
+        );
+        self.publish("$JS.API.STREAM.CREATE.larder-purges", &settings, true).unwrap_or_default()
+    }
+
+    /// All that JetStream says about the stream.
+    pub fn stream(&self) -> Value {
+        let all = "{\"subjects_filter\":\">\"}";
+        let answer = self.publish("$JS.API.STREAM.INFO.larder-purges", all, true).unwrap_or_default();
+        serde_json::from_str(&answer).unwrap_or_default()
+    }
+
+    pub fn signal(&self, name: &str) {
+        signal(self.child.as_ref().unwrap(), name);
     }
 
     /// Starts it again, with all that it has on disk.
     pub fn go_on(&mut self) {
         let mut command = Command::new(self.program);
         command.args(["--addr", "127.0.0.1", "--port", &self.port.to_string(), "--jetstream", "--store_dir"]);
-        command.arg(self.folder.path()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.arg(self.folder.path()).args(&self.more).stdout(Stdio::null()).stderr(Stdio::null());
         self.child = Some(Killed(command.spawn().unwrap()));
         let port = self.port;
         wait_for("NATS", || TcpStream::connect(("127.0.0.1", port)).is_ok());
@@ -91,22 +138,45 @@ impl Nats {
         self.child = None;
     }
 
-    /// Publishes one message as any client of NATS could; gives the answer where one is wanted.
+    /// All that it has on disk, for [`Nats::put_back`]; it must not run.
+    pub fn copy(&self) -> tempfile::TempDir {
+        let copy = tempfile::tempdir().unwrap();
+        copy_all(self.folder.path(), copy.path());
+        copy
+    }
+
+    /// Has it lose all that came since that copy was made; it must not run.
+    pub fn put_back(&self, copy: &tempfile::TempDir) {
+        fs::remove_dir_all(self.folder.path()).unwrap();
+        fs::create_dir(self.folder.path()).unwrap();
+        copy_all(copy.path(), self.folder.path());
+    }
+
+    /// Publishes one message as any client of NATS could; gives the answer where one is wanted. JetStream without a leader gives none.
     pub fn publish(&self, subject: &str, body: &str, wants_answer: bool) -> Option<String> {
+        let reply = if wants_answer { "answer " } else { "" };
+        self.send(&format!("PUB {subject} {reply}{}\r\n{body}", body.len()), wants_answer)
+    }
+
+    /// Puts a message with a field into the stream.
+    pub fn publish_with(&self, subject: &str, field: &str, body: &str) {
+        let head = format!("NATS/1.0\r\n{field}\r\n\r\n");
+        let (of_head, all) = (head.len(), head.len() + body.len());
+        let answer = self.send(&format!("HPUB {subject} answer {of_head} {all}\r\n{head}{body}"), true).unwrap();
+        assert!(answer.contains("\"seq\""), "{answer}");
+    }
+
+    fn send(&self, message: &str, wants_answer: bool) -> Option<String> {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        stream.set_read_timeout(Some(WITHIN)).unwrap();
+        stream.set_read_timeout(Some(ANSWER_WITHIN)).unwrap();
         let mut lines = BufReader::new(&stream);
         let mut line = String::new();
         lines.read_line(&mut line).unwrap();
-        let reply = if wants_answer { "answer " } else { "" };
-        let text = format!(
-            "CONNECT {{\"verbose\":false}}\r\nSUB answer 1\r\nPUB {subject} {reply}{}\r\n{body}\r\nPING\r\n",
-            body.len()
-        );
+        let text = format!("CONNECT {{\"verbose\":false,\"headers\":true}}\r\nSUB answer 1\r\n{message}\r\nPING\r\n");
         (&stream).write_all(text.as_bytes()).unwrap();
         loop {
             line.clear();
-            lines.read_line(&mut line).unwrap();
+            lines.read_line(&mut line).ok()?;
             match line.trim_end() {
                 "PONG" if !wants_answer => return None,
                 text if text.starts_with("MSG") => {
@@ -118,6 +188,11 @@ impl Nats {
             }
         }
     }
+}
+
+fn copy_all(from: &Path, to: &Path) {
+    let content = from.join(".");
+    assert!(Command::new("cp").arg("-a").arg(content).arg(to).status().unwrap().success());
 }
 
 /// An origin whose answers name the edition that it has now; they may be kept for an hour.
@@ -161,7 +236,9 @@ fn serve(stream: &TcpStream, edition: &AtomicU64) -> Option<()> {
             head.push_str(&line.to_ascii_lowercase());
         }
         let edition = edition.load(Ordering::SeqCst);
-        let fields = format!("ETag: \"{edition}\"\r\nCache-Control: max-age=3600\r\nSurrogate-Key: all-of-it\r\n");
+        let fields = format!(
+            "ETag: \"{edition}\"\r\nCache-Control: max-age=3600\r\nSurrogate-Key: all-of-it\r\nNo-Vary-Search: params=(\"utm\")\r\n"
+        );
         let answer = match head.contains(&format!("if-none-match: \"{edition}\"")) {
             true => format!("HTTP/1.1 304 Not Modified\r\n{fields}\r\n"),
             false => {
@@ -204,6 +281,10 @@ impl Node {
         Node { folder, proxy, admin, child: None }
     }
 
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     pub fn store(&self) -> PathBuf {
         self.folder.path().join("store")
     }
@@ -227,8 +308,7 @@ impl Node {
     }
 
     pub fn signal(&self, name: &str) {
-        let pid = self.child.as_ref().unwrap().0.id().to_string();
-        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+        signal(self.child.as_ref().unwrap(), name);
     }
 
     /// SIGTERM, so that all is on disk.
@@ -278,11 +358,13 @@ impl Node {
 
     /// Purges so many tags by the API; gives the last answer.
     pub fn purge_tags(&self, many: usize) -> String {
-        let purge = |number| {
-            let fields = "Host: 127.0.0.1\r\nX-Larder: 1\r\nContent-Length: 0\r\nConnection: close";
-            self.exchange(self.admin, &format!("POST /purge?tag=tag-{number} HTTP/1.1\r\n{fields}\r\n\r\n"))
-        };
-        (0..many).fold(String::new(), |_, number| purge(number))
+        (0..many).fold(String::new(), |_, number| self.purge_by_api(&format!("tag=tag-{number}")))
+    }
+
+    /// Purges by the API; gives the answer.
+    pub fn purge_by_api(&self, query: &str) -> String {
+        let fields = "Host: 127.0.0.1\r\nX-Larder: 1\r\nContent-Length: 0\r\nConnection: close";
+        self.exchange(self.admin, &format!("POST /purge?{query} HTTP/1.1\r\n{fields}\r\n\r\n"))
     }
 
     /// Purges by the method `PURGE`; gives the status line.
