@@ -148,7 +148,7 @@ impl RunArgs {
             (route.origin_port, route.hosts) = (fleet.origin_port, Hosts::new(&fleet.hosts()));
         }
         let mut target = target(&route);
-        let tls = self.secured(scaled.workload.robots.tls, secure_site, route.mode)?;
+        let tls = self.secured(scaled.workload.robots.speaks_tls(), secure_site, route.mode)?;
         if tls.is_some() && route.mode == Mode::Reverse {
             target.address = format!("https://{}", target.address);
         }
