@@ -24,7 +24,7 @@ pub use interval::{
 pub use recorder::{Recorder, Reply, Served};
 pub use run::{
     AgentPart, Downtime, End, Entry, Ideal, Link, Machine, Mode, Note, Outcome, PhasePlan, PhaseStart, Price, Run,
-    Stage, Target, TlsFacts, Tuning, WorkloadFacts,
+    Stage, StreamFacts, Target, TlsFacts, Tuning, WorkloadFacts,
 };
 use serde::{Deserialize, Serialize};
 pub use words::{Kind, MissCause, Side, Trouble};

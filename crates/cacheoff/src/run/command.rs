@@ -6,7 +6,7 @@ use super::{Order, Power, Wanted, derive, route, run, table};
 use crate::contest::names::hosts;
 use crate::contest::{Discipline, Heat};
 use crate::engine::Settings;
-use crate::ledger::{Ideal, Ledger, Mode, Outcome, PhasePlan, Run, Target, TlsFacts, WorkloadFacts};
+use crate::ledger::{Ideal, Ledger, Mode, Outcome, PhasePlan, Run, StreamFacts, Target, TlsFacts, WorkloadFacts};
 use crate::origin::{Hosts, server_address};
 use crate::plan::{Asked, Plan, show};
 use crate::proc::{Watched, machine, own_command, system_tuning};
@@ -474,6 +474,12 @@ fn head(
         workload: facts,
         seed: wanted.seed,
         target,
+        protocol: workload.robots.protocol.as_str().to_owned(),
+        streams: settings.robots.streams.map(|streams| StreamFacts {
+            streams_max: streams.streams_max,
+            stream_window_bytes: streams.stream_window_bytes,
+            connection_window_bytes: streams.connection_window_bytes,
+        }),
         contents: workload.contents.iter().map(|content| content.name.clone()).collect(),
         phases: phases.collect(),
         tuning: system_tuning(),

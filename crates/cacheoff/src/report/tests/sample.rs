@@ -152,6 +152,8 @@ fn head(entry: Invented, round: u32, peak: f64) -> Run {
         repeats: Vec::new(),
         cacheoff: "0.1.0".to_owned(),
         label: entry.label.to_owned(),
+        protocol: "http/1.0".to_owned(),
+        streams: None,
         tls: None,
         round,
         started_unix: 1_795_246_200 + u64::from(round) * 130,
