@@ -251,6 +251,7 @@ impl<'a> Stage<'a> {
             first_byte: took,
             wait: Duration::ZERO,
             missing: None,
+            beside: None,
         });
         let fill = wish.facts.cachable && served == Served::Miss && wish.kind == Kindred::Basic;
         self.schedule.count(now, 1, if fill { size } else { 0 });

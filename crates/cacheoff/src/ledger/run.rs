@@ -167,6 +167,43 @@ pub struct WorkloadFacts {
     /// not written down, for it follows from the number of servers.
     #[serde(skip)]
     pub names: String,
+    /// The protocol that the listener of an entry must speak, which follows from the workload.
+    #[serde(skip)]
+    pub listener: Listener,
+}
+
+/// The protocol of an entry's listener.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Listener {
+    /// HTTP/1 in the clear.
+    #[default]
+    Http,
+    /// HTTP/1 over TLS.
+    Https,
+    /// HTTP/2 in the clear, by prior knowledge.
+    H2c,
+    /// HTTP/2 over TLS, by ALPN.
+    H2,
+}
+
+impl Listener {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Http, Self::Https, Self::H2c, Self::H2];
+
+    /// The word of entries and reasons.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+            Self::H2c => "h2c",
+            Self::H2 => "h2",
+        }
+    }
+
+    /// Whether it speaks TLS.
+    pub fn is_secure(self) -> bool {
+        matches!(self, Self::Https | Self::H2)
+    }
 }
 
 /// The system between robots and origins.

@@ -130,6 +130,7 @@ fn is_histogram(field: &str) -> bool {
         "think",
         "service",
         "alone",
+        "beside_large",
         "measured",
     ]
     .contains(&field)

@@ -213,6 +213,9 @@ metrics! {
         "service.p99" "99 %" Micros Less "The same, 99 of 100 replies." |s| quantile(&s.phase.service.all, 0.99);
         "first_byte.p50" "first byte, median" Micros Less "From the first byte sent to the first byte received." |s| quantile(&s.phase.first_byte, 0.5);
         "wait.mean" "wait for a connection, mean" Micros Less "Time a request stood in the queue for a connection; part of the response time, not of the service time." |s| s.phase.wait.mean();
+        "streams.alone" "small hit alone on its connection, median" Micros Less "Hits of at most 16 KB over HTTP/2, where nothing else was under way on the connection." |s| quantile(&s.phase.streams.alone, 0.5);
+        "streams.beside" "small hit beside a large reply, median" Micros Less "Hits of at most 16 KB over HTTP/2 that were asked for while a reply of 1 MB and more was under way on the connection." |s| quantile(&s.phase.streams.beside_large, 0.5);
+        "streams.fairness" "beside a large reply, as a multiple of alone" Ratio Less "The median time of small hits beside a large reply divided by that of small hits alone: 1 where streams do not wait for each other." |s| Some(quantile(&s.phase.streams.beside_large, 0.5)? / quantile(&s.phase.streams.alone, 0.5).filter(|us| *us > 0.0)?);
         "connect.mean" "connecting, mean" Micros Less "Time to make a connection." |s| s.phase.connect.mean();
         "handshake.mean" "TLS handshake, mean" Micros Less "Time of a TLS handshake; part of the response and of the service time of the first request on a connection." |s| s.phase.handshake.mean();
         "handshakes" "TLS handshakes" Count Less "Handshakes of robots that succeeded." |s| handshakes(s).map(|(all, _)| all as f64);

@@ -3,7 +3,7 @@
 use super::retrial::Bench;
 use super::{Case, Company, Judge, Kindred, Retrial, RobotSettings, Route, Turn, Verdict, Wish};
 use crate::journal::Journal;
-use crate::ledger::Mode;
+use crate::ledger::{Beside, Mode};
 use crate::object::Law;
 use crate::wire::{Clock, Xact};
 use larder_wire::body::Decoder;
@@ -73,6 +73,8 @@ pub struct Job {
     pub(super) body_bytes: u64,
     /// Whether the robot broke off.
     pub aborted: bool,
+    /// The requests beside it on a connection of HTTP/2, where it is for a small object.
+    pub beside: Option<Beside>,
     /// The reply as it is judged again, where the journals of other machines come later.
     pub(super) retrial: Option<Box<Retrial>>,
 }
@@ -114,6 +116,7 @@ impl Job {
             keeps_alive: false,
             body_bytes: 0,
             aborted: false,
+            beside: None,
             retrial: None,
         })
     }

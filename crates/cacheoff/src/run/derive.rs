@@ -186,14 +186,19 @@ fn refuse(workload: &Workload, wanted: &Wanted) -> Result<(), String> {
         ),
         (
             robots.speaks_tls() && wanted.tls.is_none(),
-            "robot.tls (cacheoff run plays it: no entry of a contest says how it speaks TLS)",
+            "robot.tls, or robot.protocol h2 (nobody has said whose certificates robots believe)",
         ),
         (
             servers.names && forward && !route.names,
             "server.names (a forward proxy has to look them up: --names FILE writes them down for it; or change it with server.names=false)",
         ),
     ];
-    let missing: Vec<&str> = cannot.iter().chain(&refused_over_http2(workload, wanted)).filter(|(asked, _)| *asked).map(|(_, what)| *what).collect();
+    let missing: Vec<&str> = cannot
+        .iter()
+        .chain(&refused_over_http2(workload, wanted))
+        .filter(|(asked, _)| *asked)
+        .map(|(_, what)| *what)
+        .collect();
     match missing.is_empty() {
         true => Ok(()),
         false => Err(format!("the engine does not play yet what {} asks for: {}", workload.name, missing.join(", "))),
@@ -336,11 +341,7 @@ fn robots(workload: &Workload, count: u32, mode: Mode) -> RobotSettings {
         pipeline: given.pipeline.max(1),
         waiting_max: WAITING_MAX,
         version: if given.protocol == Protocol::Http10 { Version::Http10 } else { Version::Http11 },
-        streams: given.protocol.is_http2().then(|| StreamSettings {
-            streams_max: given.streams_max,
-            stream_window_bytes: u32::try_from(given.stream_window_bytes).unwrap_or(u32::MAX),
-            connection_window_bytes: u32::try_from(given.connection_window_bytes).unwrap_or(u32::MAX),
-        }),
+        streams: given.protocol.is_http2().then(|| streams(given)),
         abort: given.abort,
         read_bytes_per_s: given.read_bytes_per_s,
         cookie: requests.cookie,
@@ -352,6 +353,14 @@ fn robots(workload: &Workload, count: u32, mode: Mode) -> RobotSettings {
         timeout: TIMEOUT,
         link: link(&workload.client_link),
         ..RobotSettings::default()
+    }
+}
+
+fn streams(given: &workload::Robots) -> StreamSettings {
+    StreamSettings {
+        streams_max: given.streams_max,
+        stream_window_bytes: u32::try_from(given.stream_window_bytes).unwrap_or(u32::MAX),
+        connection_window_bytes: u32::try_from(given.connection_window_bytes).unwrap_or(u32::MAX),
     }
 }
 

@@ -9,8 +9,7 @@ use larder_wire::h2::hpack::{FieldList, write_field};
 use larder_wire::parse::{Parsed, response};
 
 /// Fields that only a connection of HTTP/1.1 has (RFC 9113 section 8.2.2).
-const OF_CONNECTION: [&[u8]; 5] =
-    [b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"];
+const OF_CONNECTION: [&[u8]; 5] = [b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"];
 /// Values that nobody on the way may keep in a table (RFC 7541 section 7.1.3).
 const SECRET: [&str; 3] = ["Authorization", "Cookie", "Proxy-Authorization"];
 
@@ -66,10 +65,7 @@ pub fn trailers(list: &FieldList) -> Result<Option<String>, String> {
 }
 
 /// Writes fields down as HTTP/1.1 does, all but those of a connection, the first of which is named.
-fn fields<'a>(
-    lines: impl Iterator<Item = (&'a [u8], &'a [u8])>,
-    text: &mut Vec<u8>,
-) -> Result<Option<String>, String> {
+fn fields<'a>(lines: impl Iterator<Item = (&'a [u8], &'a [u8])>, text: &mut Vec<u8>) -> Result<Option<String>, String> {
     let mut of_connection = None;
     for (name, value) in lines {
         let shown = || format!("{}: {}", String::from_utf8_lossy(name), String::from_utf8_lossy(value));

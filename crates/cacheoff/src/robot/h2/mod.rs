@@ -8,6 +8,8 @@ mod head;
 mod multiplexed;
 mod receive;
 mod state;
+#[cfg(test)]
+mod tests;
 
 pub use multiplexed::{Multiplexed, Room, StreamOutcome};
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// The protocol by ALPN (RFC 9113 section 3.2).
 const ALPN: &[u8] = b"h2";
 
-/// What came of a turn.
+/// The result of a turn.
 pub enum StreamOutcome {
     /// Waits for the kernel's word.
     Poll,
@@ -250,7 +250,7 @@ impl Multiplexed {
     fn go_on(&mut self, desk: &mut Desk<'_>) -> Option<StreamOutcome> {
         let wakes = self.state.pump(desk.now);
         if let Err(error) = self.write() {
-            // What has come all the same is read first.
+            // Bytes that have come all the same are read first.
             self.ended |= self.readable;
             if !self.readable {
                 self.over(&broken(&error), desk.now, true);

@@ -327,9 +327,7 @@ impl State {
                 }
                 Ok(())
             }
-            (None, Place::Idle) => {
-                Err(connection(ErrorCode::Protocol, "WINDOW_UPDATE on a stream that nobody opened"))
-            }
+            (None, Place::Idle) => Err(connection(ErrorCode::Protocol, "WINDOW_UPDATE on a stream that nobody opened")),
             (None, _) => Ok(()),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::StreamSettings;
 use super::head;
-use crate::ledger::Trouble;
+use crate::ledger::{Beside, Trouble};
 use crate::robot::{Desk, Job, Kindred, Report, Turn, Wrong, write_request};
 use crate::wire::HEAD_LIMITS;
 use larder_wire::h2::flow::{WINDOW_AT_FIRST, WINDOW_MAX, Window};
@@ -21,7 +21,12 @@ const CONTINUE_MAX: Duration = Duration::from_secs(1);
 /// Of as many requests that are over it is remembered what they asked for, so that a reply on a wrong stream is known.
 const TURNS_MAX: usize = 256;
 
-/// What has come of a request.
+/// Objects up to this size are small for the fairness between streams: they fit into a frame.
+const SMALL_BYTES_MAX: u64 = 16 * 1024;
+/// Objects from this size on are large: they fill the buffers of a connection.
+const LARGE_BYTES_MIN: u64 = 1 << 20;
+
+/// The result of a request.
 pub(super) enum Event {
     /// Its reply is over.
     Done(Box<Report>),
@@ -180,6 +185,7 @@ impl State {
         if self.turns.len() > TURNS_MAX {
             self.turns.pop_front();
         }
+        job.beside = self.beside(job.wish.facts.size);
         let stream = Stream {
             job,
             window: Window::of(self.initial_window),
@@ -191,6 +197,19 @@ impl State {
             is_sent: !has_body,
         };
         self.streams.insert(number, stream);
+    }
+
+    /// The requests beside a new one; others are no longer alone.
+    fn beside(&mut self, bytes: u64) -> Option<Beside> {
+        for stream in self.streams.values_mut() {
+            stream.job.beside = stream.job.beside.filter(|beside| *beside != Beside::Nothing);
+        }
+        let is_large = |stream: &Stream| stream.job.wish.facts.size >= LARGE_BYTES_MIN;
+        match (bytes <= SMALL_BYTES_MAX, self.streams.is_empty()) {
+            (false, _) => None,
+            (true, true) => Some(Beside::Nothing),
+            (true, false) => self.streams.values().any(is_large).then_some(Beside::Large),
+        }
     }
 
     /// Makes frames of bodies, each stream in its turn, as far as windows permit; says when a body that is held back must be sent
@@ -286,7 +305,7 @@ impl State {
         }
     }
 
-    /// What the end of the connection is for a request on it.
+    /// The meaning of the connection's end for a request on it.
     fn ending(&self, number: u32, stream: Stream, end: &End, now: Duration) -> Event {
         let job = stream.job;
         let begun = job.reply.is_some();
@@ -296,9 +315,7 @@ impl State {
                 cut(job, (Trouble::GoAway, detail), now)
             }
             // It had served others, so that it may have ended before it saw this one.
-            _ if end.code.is_none() && !begun && self.served > 0 => {
-                Event::Again(job, end.trouble, end.detail.clone())
-            }
+            _ if end.code.is_none() && !begun && self.served > 0 => Event::Again(job, end.trouble, end.detail.clone()),
             _ if end.trouble.is_lie() => {
                 cut(job, (Trouble::ConnectionError, format!("the connection ended: {}", end.detail)), now)
             }

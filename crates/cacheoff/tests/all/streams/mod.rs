@@ -1,6 +1,7 @@
 //! Robots that speak HTTP/2 to a proxy that does one thing wrong: each has its name in the report, no robot hangs, and a proxy that is
 //! only unusual is accused of nothing.
 
+mod products;
 mod server;
 
 use super::lies::{content, law, order, settings, whole};
@@ -81,7 +82,7 @@ fn requests_of_a_robot_go_side_by_side_up_to_the_limit() {
 /// A manner, its name in the report, and what else may come of it.
 const CASES: [(Manner, Trouble, &[Trouble]); 21] = [
     (Manner::RefusesAll, Trouble::StreamRefused, &[]),
-    (Manner::SwapsStreams, Trouble::ReorderedReplies, &[Trouble::Timeout, Trouble::HeadBody, Trouble::Truncated]),
+    (Manner::SwapsStreams, Trouble::ReorderedReplies, &[Trouble::Timeout]),
     (Manner::IdleStream, Trouble::UnaskedReply, &[Trouble::ConnectionError]),
     (Manner::DataAfterEnd, Trouble::SurplusBytes, &[Trouble::ConnectionError]),
     (Manner::HeadAfterEnd, Trouble::UnaskedReply, &[Trouble::ConnectionError]),
@@ -112,6 +113,10 @@ fn each_fault_has_its_name_and_robots_go_on() {
     ];
     for (manner, expected, also) in CASES.into_iter().chain(others) {
         let seen = played(manner, |settings| {
+            if manner == Manner::SwapsStreams {
+                // Heads and parts have faults of their own on another stream.
+                settings.robots.kinds.clear();
+            }
             if manner == Manner::Overflows {
                 let small = StreamSettings { stream_window_bytes: 1_000, ..StreamSettings::default() };
                 settings.robots.streams = Some(small);

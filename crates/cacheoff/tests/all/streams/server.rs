@@ -165,7 +165,9 @@ fn serve(mut stream: TcpStream, manner: Manner) -> io::Result<()> {
             };
             stream.write_all(&out)?;
             bytes.drain(..taken);
-            let Some((number, request)) = whole.and_then(|number| Some((number, open.remove(&number)?))) else { continue };
+            let Some((number, request)) = whole.and_then(|number| Some((number, open.remove(&number)?))) else {
+                continue;
+            };
             let writer = writer.clone();
             std::thread::spawn(move || {
                 let reply = fetch(number, &request);
@@ -245,7 +247,9 @@ impl Writer {
         if !std::mem::replace(&mut self.has_written, true) {
             write_no_table(&mut block);
         }
-        for (name, value) in reply.fields.iter().filter(|(name, _)| name != ":status" || self.manner != Manner::NoStatus) {
+        for (name, value) in
+            reply.fields.iter().filter(|(name, _)| name != ":status" || self.manner != Manner::NoStatus)
+        {
             write_field(&mut block, name.as_bytes(), value.as_bytes(), false);
         }
         match self.manner {
