@@ -14,11 +14,12 @@ use larder_wire::date::{Stamp, format_date};
 use std::fmt::Write;
 
 /// Groups that are kept; the page shows all.
-const SHOWN: [Group; 9] = [
+const SHOWN: [Group; 10] = [
     Group::Downtime,
     Group::Throughput,
     Group::Response,
     Group::Service,
+    Group::Streams,
     Group::Hits,
     Group::Origin,
     Group::Errors,

@@ -154,7 +154,9 @@ fn serve(mut stream: TcpStream, manner: Manner) -> io::Result<()> {
                     if flow_bytes > 0 {
                         frame::write_window_update(&mut out, 0, flow_bytes);
                     }
-                    open.get_mut(&stream).map(|request| request.body.extend_from_slice(data));
+                    if let Some(request) = open.get_mut(&stream) {
+                        request.body.extend_from_slice(data);
+                    }
                     ends_stream.then_some(stream)
                 }
                 Frame::Settings(_) => {
