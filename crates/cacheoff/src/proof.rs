@@ -142,6 +142,7 @@ impl ProofArgs {
             price: None,
             watts: None,
             processes: None,
+            authority: None,
         }
     }
 
@@ -163,6 +164,8 @@ impl ProofArgs {
                 disk_mb: self.memory_mb,
                 cores: self.cache_cores.clone(),
                 servers: crate::contest::Servers::default(),
+                listener: crate::ledger::Listener::Http,
+                authority: None,
             },
             any_mode: true,
             folder: self.folder.clone(),

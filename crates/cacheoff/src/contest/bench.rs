@@ -86,6 +86,8 @@ impl BenchArgs {
             disk_mb: self.disk_mb.unwrap_or(budget.1),
             cores: self.cores(),
             servers: Servers::default(),
+            listener: crate::ledger::Listener::Http,
+            authority: None,
         }
     }
 

@@ -3,6 +3,7 @@
 use super::applications::application;
 use super::post::Post;
 use super::tuning::Setting;
+use crate::ledger::Listener;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,7 +35,7 @@ builtin! {
     "squid": "squid.conf";
     "nginx": "nginx.conf";
     "varnish": "entry.vcl";
-    "trafficserver": "records.config" "remap.config" "storage.config" "plugin.config" "ip_allow.yaml" "runroot.yaml";
+    "trafficserver": "records.config" "remap.config" "storage.config" "plugin.config" "ip_allow.yaml" "runroot.yaml" "ssl_multicert.config";
     "haproxy": "haproxy.cfg";
     "apache": "apache.conf";
     "h2o": "h2o.conf";
@@ -114,6 +115,8 @@ pub struct EntrySpec {
     pub mode: BTreeMap<String, Variation>,
     /// Stores it has.
     pub store: BTreeMap<String, Variation>,
+    /// Protocols that its listener speaks, by the words of [`Listener`]; if none is said, HTTP/1 in the clear.
+    pub listener: BTreeMap<String, Variation>,
     /// The `/etc/hosts` that it sees; that of the machine if this is empty.
     #[serde(skip)]
     pub hosts: String,
@@ -310,6 +313,20 @@ impl EntrySpec {
         Ok(())
     }
 
+    /// Whether its listener speaks this protocol. One that somebody else has started is believed, as far as nobody must sign for it.
+    pub fn speaks(&self, listener: Listener) -> Result<(), String> {
+        let usual = self.listener.is_empty() && listener == Listener::Http;
+        let believed = self.program.is_empty() && !listener.is_secure();
+        if usual || believed || self.listener.contains_key(listener.as_str()) {
+            return Ok(());
+        }
+        let known = match self.listener.is_empty() {
+            true => Listener::Http.as_str().to_owned(),
+            false => self.listener.keys().cloned().collect::<Vec<_>>().join(" or "),
+        };
+        Err(format!("the listener of {} does not speak {}, only {known}", self.name, listener.as_str()))
+    }
+
     /// Whether it makes pages.
     pub fn makes_pages(&self) -> bool {
         self.mode.contains_key(Post::PAGES)
@@ -328,10 +345,19 @@ impl EntrySpec {
         [self.prepare.clone(), of(self.mode.get(mode)), of(self.store.get(store))].concat()
     }
 
-    /// Placeholders of one start: those of the entry, of the mode, the store, the tuning, and what the contest gives.
-    pub(super) fn values(&self, mode: &str, store: &str, given: BTreeMap<String, String>) -> Values {
+    /// Placeholders of one start: those of the entry, of the mode, the store, the tuning, the listener, and what the contest gives.
+    pub(super) fn values(
+        &self,
+        (mode, store, listener): (&str, &str, Listener),
+        given: BTreeMap<String, String>,
+    ) -> Values {
         let mut all = self.values.clone();
-        let variations = [self.mode.get(mode), self.store.get(store), self.tuning_values.get(&self.tuning)];
+        let variations = [
+            self.mode.get(mode),
+            self.store.get(store),
+            self.tuning_values.get(&self.tuning),
+            self.listener.get(listener.as_str()),
+        ];
         for variation in variations.into_iter().flatten() {
             let texts = variation.iter().filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
             all.extend(texts);
@@ -431,6 +457,9 @@ pub(super) mod tests {
             "processes",
             "interpreter",
             "database",
+            "chain",
+            "key",
+            "chain_and_key",
         ];
         names.map(|name| (name.to_owned(), format!("<{name}>"))).into()
     }
@@ -442,10 +471,10 @@ pub(super) mod tests {
             assert_eq!((spec.name.as_str(), spec.makes_pages()), (name, EntrySpec::server_names().any(|n| n == name)));
             assert!(!spec.notes.is_empty() && !spec.package.is_empty(), "{name} must explain itself");
             let specs = spec.tunings().into_iter().map(|tuning| spec.tuned(&tuning).unwrap());
-            for (spec, mode, store) in specs.flat_map(every_place) {
+            for (spec, mode, store, listener) in specs.flat_map(every_place) {
                 let (mode, store) = (mode.as_str(), store.as_str());
                 spec.can(mode, store).unwrap();
-                let values = spec.values(mode, store, given());
+                let values = spec.values((mode, store, listener), given());
                 let files = spec.written(&values).unwrap();
                 let all: String = files.iter().map(|(_, text)| text.as_str()).collect();
                 assert!(all.contains("<port>") || spec.start.iter().any(|word| word.contains("@port@")), "{name}");
@@ -458,13 +487,23 @@ pub(super) mod tests {
         }
     }
 
-    /// An entry in every mode with every store.
-    fn every_place(spec: EntrySpec) -> Vec<(EntrySpec, String, String)> {
+    /// The protocols that an entry's listener speaks.
+    pub fn listeners(spec: &EntrySpec) -> Vec<Listener> {
+        Listener::ALL.into_iter().filter(|listener| spec.speaks(*listener).is_ok()).collect()
+    }
+
+    /// An entry in every mode with every store and protocol.
+    fn every_place(spec: EntrySpec) -> Vec<(EntrySpec, String, String, Listener)> {
         // A server that makes pages has no store.
         let none = [(String::new(), Variation::new())].into();
         let all = if spec.store.is_empty() { &none } else { &spec.store };
-        let stores = |mode: &String| all.keys().map(|s| (spec.clone(), mode.clone(), s.clone())).collect::<Vec<_>>();
-        spec.mode.keys().flat_map(stores).collect()
+        let stores = |mode: &String| all.keys().map(|s| (mode.clone(), s.clone())).collect::<Vec<_>>();
+        let places = spec.mode.keys().flat_map(stores);
+        let spoken = |(mode, store): (String, String)| {
+            listeners(&spec).into_iter().map(move |each| (mode.clone(), store.clone(), each)).collect::<Vec<_>>()
+        };
+        let all = places.flat_map(spoken);
+        all.map(|(mode, store, listener)| (spec.clone(), mode, store, listener)).collect()
     }
 
     #[test]
@@ -529,7 +568,7 @@ pub(super) mod tests {
         assert!(EntrySpec::folder(folder.path()).unwrap_err().contains("m.conf cannot be read"));
         fs::write(folder.path().join("m.conf"), "port @port@").unwrap();
         let spec = EntrySpec::folder(folder.path()).unwrap();
-        let values = spec.values("forward", "memory", given());
+        let values = spec.values(("forward", "memory", Listener::Http), given());
         assert_eq!(spec.written(&values).unwrap(), [("m.conf".to_owned(), "port <port>".to_owned())]);
     }
 }

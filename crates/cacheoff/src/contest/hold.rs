@@ -60,6 +60,8 @@ impl HoldArgs {
             disk_mb: 0,
             cores: self.cores.clone(),
             servers: self.servers.clone(),
+            listener: crate::ledger::Listener::Http,
+            authority: None,
         }
     }
 }

@@ -23,12 +23,14 @@ use crate::ledger::{End, Ledger, Mode, Outcome, Price, Run, Target, WorkloadFact
 use crate::random::Stream;
 use crate::report::Summary;
 use crate::stop;
+use crate::tls::Authority;
 pub use discipline::Discipline;
 pub use entry::{EntrySpec, FileSpec, Stop, Variation};
 pub use post::{Post, Servers};
 pub use process::{Prepared, Running};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub use tuning::{Advantage, Setting};
 
@@ -81,6 +83,8 @@ pub struct Heat<'a> {
     pub watts: Option<f64>,
     /// Processes of the application that it was told to have, if it makes pages.
     pub processes: Option<u32>,
+    /// The authority that signed for the entry, where its listener speaks TLS.
+    pub authority: Option<&'a Authority>,
 }
 
 /// The progress of a contest.
@@ -188,7 +192,12 @@ fn attempt(
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Ledger {
     let path = plan.folder.join(file_name(&discipline.title(), &spec.name, round));
-    let post = post(plan, spec, discipline, !(players.facts)(discipline).names.is_empty());
+    let facts = (players.facts)(discipline);
+    let mut post = post(plan, spec, discipline, !facts.names.is_empty());
+    // A forward proxy makes tunnels: TLS is spoken through it, not to it.
+    if post.mode == "reverse" || !facts.listener.is_secure() {
+        post.listener = facts.listener;
+    }
     let played = match discipline.kills() {
         true => Ok(keep(&path, (players.kill)(discipline, spec, &post, round), round)),
         false => valid_heat(spec, &post, discipline, round, &path, players, tell),
@@ -233,6 +242,8 @@ fn heat(
     players: &mut Players<'_>,
 ) -> Result<Ledger, String> {
     let named = (players.facts)(discipline).names;
+    let mut post = post.clone();
+    post.authority = post.listener.is_secure().then(Authority::new).transpose()?.map(Arc::new);
     let prepared = Prepared::new(EntrySpec { hosts: named, ..spec.clone() }, post.clone())?;
     prepared.prepare()?;
     let running = prepared.start()?;
@@ -257,6 +268,7 @@ fn heat(
         price: price(spec),
         watts: spec.watts,
         processes: post.makes_pages().then_some(post.servers.processes),
+        authority: post.authority.as_deref(),
     };
     let ledger = (players.play)(&heat);
     running.stop();

@@ -1,7 +1,10 @@
 //! Where and how an entry runs.
 
+use crate::ledger::Listener;
+use crate::tls::Authority;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Where and how an entry runs.
 #[derive(Clone, Debug)]
@@ -22,6 +25,10 @@ pub struct Post {
     pub cores: Vec<usize>,
     /// How servers that make pages are started.
     pub servers: Servers,
+    /// The protocol of the entry's listener.
+    pub listener: Listener,
+    /// The authority that signs for the entry, where its listener speaks TLS: it is made for the play.
+    pub authority: Option<Arc<Authority>>,
 }
 
 impl Post {

@@ -8,16 +8,21 @@ use super::programs::{find_program, run_to_end};
 use super::servers::{Database, check_needs, interpreter};
 use super::stand_in::StandIn;
 use super::tuning::{Advantage, Setting};
-use crate::ledger;
+use crate::ledger::{self, Listener};
 use crate::proc::{self, distribution, file_system};
 use crate::report::date;
 use crate::stop;
+use crate::tls::{Authority, Tls, Trust};
+use larder_wire::h2::PREFACE;
+use larder_wire::h2::frame::{HEAD_BYTES, Settings, write_settings};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -34,6 +39,10 @@ const SAID_BYTES_MAX: usize = 600;
 const OBJECT_BYTES_MAX: u64 = 64 << 20;
 /// Names of the visible servers, in the entry's own folder.
 const HOSTS: &str = "hosts";
+/// The certificate of an entry whose listener speaks TLS, its key, and both in one file, as some products want them.
+const CHAIN: &str = "chain.pem";
+const KEY: &str = "key.pem";
+const CHAIN_AND_KEY: &str = "chain-and-key.pem";
 const POLL: Duration = Duration::from_millis(10);
 
 /// An entry with its files in place; it can be started, ended and started again.
@@ -71,6 +80,7 @@ impl Prepared {
     /// Like [`Prepared::new`], with the entry's own folder in another one.
     pub fn new_in(spec: EntrySpec, post: Post, parent: &Path) -> Result<Self, String> {
         spec.can(&post.mode, &post.store)?;
+        spec.speaks(post.listener)?;
         let folder = tempfile::Builder::new()
             .prefix("cacheoff-")
             .tempdir_in(parent)
@@ -93,7 +103,7 @@ impl Prepared {
             given.insert("database".to_owned(), path.display().to_string());
             database = Some(Database { path, interpreter, owner: owner.ids });
         }
-        let values = spec.values(&post.mode, &post.store, given);
+        let values = spec.values((&post.mode, &post.store, post.listener), given);
         let mut files = spec.written(&values)?;
         for name in &spec.applications {
             files.push((name.clone(), application(name)?.to_owned()));
@@ -103,6 +113,10 @@ impl Prepared {
             fs::write(&path, &spec.hosts).map_err(|e| format!("no names for {}: {e}", spec.name))?;
         }
         lay_out(&spec, folder.path(), memory_folder.as_ref().map(|shm| shm.path()), &files, &owner)?;
+        if let Some(authority) = &post.authority {
+            certify(authority, folder.path(), &owner)
+                .map_err(|error| format!("no certificate for {}: {error}", spec.name))?;
+        }
         let preparations = spec.preparations(&post.mode, &post.store);
         let preparations = preparations.iter().map(|command| values.fill_all(command)).collect::<Result<_, _>>()?;
         let said = said_of_itself(&spec, &program);
@@ -401,12 +415,53 @@ fn on_cores<T>(cores: &[usize], start: impl FnOnce() -> std::io::Result<T>) -> s
     started
 }
 
-/// The status of an answer of any kind on the port.
+/// Writes the certificate of an entry's listener and its key, which the entry's user alone may read.
+fn certify(authority: &Authority, folder: &Path, owner: &Owner) -> Result<(), String> {
+    let (chain, key) = authority.pair(IpAddr::V4(Ipv4Addr::LOCALHOST), "localhost")?;
+    for (name, text) in [(CHAIN, chain.clone()), (KEY, key.clone()), (CHAIN_AND_KEY, format!("{chain}{key}"))] {
+        let path = folder.join(name);
+        let write = || {
+            fs::write(&path, text)?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+            match owner.ids {
+                Some((user, group)) => std::os::unix::fs::chown(&path, Some(user), Some(group)),
+                None => Ok(()),
+            }
+        };
+        write().map_err(|error: std::io::Error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// The status of an answer of any kind on the port; of a listener of HTTP/2 in the clear, 200 once its SETTINGS come.
 fn answers(address: SocketAddr, post: &Post) -> Option<u16> {
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+    if post.listener == Listener::H2c {
+        let mut hello = PREFACE.to_vec();
+        write_settings(&mut hello, &Settings::default());
+        stream.write_all(&hello).ok()?;
+        let mut head = [0; HEAD_BYTES];
+        stream.read_exact(&mut head).ok()?;
+        // The type of SETTINGS (RFC 9113 section 6.5).
+        return (head[3] == 4).then_some(200);
+    }
     let target = if post.mode == "forward" { format!("http://{}/", post.origin) } else { "/".to_owned() };
     let request = format!("GET {target} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", post.origin);
+    match post.listener.is_secure() {
+        false => status(&mut stream, &request),
+        // Each of them speaks HTTP/1.1 too. The certificate is judged by the robots.
+        true => {
+            let config = Tls::new(Trust::Anybody, None).ok()?.robot(false);
+            let name = ServerName::IpAddress(address.ip().into());
+            let mut stream = StreamOwned::new(ClientConnection::new(config, name).ok()?, stream);
+            status(&mut stream, &request)
+        }
+    }
+}
+
+/// The status of the answer to a request.
+fn status(stream: &mut (impl Read + Write), request: &str) -> Option<u16> {
     stream.write_all(request.as_bytes()).ok()?;
     let mut start = [0; 12];
     stream.read_exact(&mut start).ok()?;
@@ -430,6 +485,9 @@ fn placeholders(post: &Post, folder: &Path, program: &Path, owner: &Owner) -> BT
         ("object_bytes_max", OBJECT_BYTES_MAX.min(post.memory_mb << 19).to_string()),
         ("user", owner.user.clone()),
         ("group", owner.group.clone()),
+        ("chain", folder.join(CHAIN).display().to_string()),
+        ("key", folder.join(KEY).display().to_string()),
+        ("chain_and_key", folder.join(CHAIN_AND_KEY).display().to_string()),
     ];
     values.map(|(name, value)| (name.to_owned(), value)).into()
 }

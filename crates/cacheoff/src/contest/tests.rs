@@ -37,6 +37,8 @@ fn plan(entries: Vec<EntrySpec>, folder: &TempDir) -> Plan {
             disk_mb: 0,
             cores: vec![0],
             servers: Servers::default(),
+            listener: crate::ledger::Listener::Http,
+            authority: None,
         },
         any_mode: false,
         folder: folder.path().join("ledgers"),

@@ -126,6 +126,7 @@ impl Setting {
 mod tests {
     use super::super::entry::{self, EntrySpec};
     use super::*;
+    use crate::ledger::Listener;
 
     /// An entry with one of its tunings.
     fn all() -> Vec<EntrySpec> {
@@ -136,8 +137,13 @@ mod tests {
 
     /// Lines of all files, arguments with `=` and commands beside the program, as they are written for a mode and a store.
     fn lines(spec: &EntrySpec, mode: &str, store: &str) -> Vec<String> {
+        let all = entry::tests::listeners(spec).into_iter();
+        all.flat_map(|listener| spoken(spec, mode, store, listener)).collect()
+    }
+
+    fn spoken(spec: &EntrySpec, mode: &str, store: &str, listener: Listener) -> Vec<String> {
         let given = entry::tests::given().into_keys().map(|name| (name.clone(), format!("/{name}"))).collect();
-        let values = spec.values(mode, store, given);
+        let values = spec.values((mode, store, listener), given);
         let texts = spec.written(&values).unwrap().into_iter().map(|(_, text)| text);
         let files = texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>());
         let arguments = values.fill_all(&spec.start).unwrap().into_iter().filter(|word| word.contains('='));

@@ -103,6 +103,7 @@ impl Moment<'_> {
             first_byte: report.first_byte,
             wait: if wish.waited { job.taken.saturating_sub(wish.intended) } else { Duration::ZERO },
             missing,
+            beside: job.beside,
         }
     }
 

@@ -24,6 +24,8 @@ pub struct Robot {
     pub idle: Vec<(SocketAddr, Slot)>,
     /// Those that carry requests to which others may be added, if robots send several at once; and some that did so before.
     pub busy: Vec<Slot>,
+    /// Those that carry many requests at once, if robots speak HTTP/2.
+    pub links: Vec<Slot>,
     /// Its connections.
     pub open: u32,
     /// Its requests that have a connection.
@@ -93,6 +95,7 @@ impl Crowd {
                 queue: VecDeque::new(),
                 idle: Vec::new(),
                 busy: Vec::new(),
+                links: Vec::new(),
                 open: 0,
                 under_way: 0,
                 rests_until: Duration::ZERO,

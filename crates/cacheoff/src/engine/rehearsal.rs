@@ -170,7 +170,9 @@ impl<'a> Stage<'a> {
     fn dispatch(&mut self, robot: u32, now: Duration) {
         loop {
             let found = &mut self.crowd.robots[robot as usize];
-            if found.under_way >= self.settings.robots.connections_max.saturating_mul(self.settings.robots.pipeline) {
+            let robots = &self.settings.robots;
+            let each = robots.streams.map_or(robots.pipeline, |streams| streams.streams_max);
+            if found.under_way >= robots.connections_max.saturating_mul(each) {
                 return;
             }
             let Some(wish) = found.queue.pop_front() else { return };
@@ -249,6 +251,7 @@ impl<'a> Stage<'a> {
             first_byte: took,
             wait: Duration::ZERO,
             missing: None,
+            beside: None,
         });
         let fill = wish.facts.cachable && served == Served::Miss && wish.kind == Kindred::Basic;
         self.schedule.count(now, 1, if fill { size } else { 0 });

@@ -1,6 +1,7 @@
 //! One worker thread: its poll loop, its connections, its robots, its share of the origins.
 
 mod connections;
+mod streams;
 
 use super::Settings;
 use super::attribution::{Closed, Moment};
@@ -14,7 +15,9 @@ use crate::journal::Journal;
 use crate::ledger::{Exhibit, Interval, Levels, Recorder, Side, Trouble};
 use crate::origin::{Next, Serve, Site, server_number};
 use crate::random::Stream;
-use crate::robot::{After, Ask, Bench, Desk, Job, Kindred, Outcome, Report, Wish, server_name, trouble_of};
+use crate::robot::{
+    After, Ask, Bench, Desk, Job, Kindred, Multiplexed, Outcome, Report, Wish, server_name, trouble_of,
+};
 use crate::schedule::Schedule;
 use crate::tls::{Channel, Tls};
 use crate::wire::Clock;
@@ -45,6 +48,7 @@ enum TimerEvent {
     },
     Serve(Slot),
     Ask(Slot),
+    Link(Slot),
     /// Connections to origins are accepted again.
     Listen,
     /// A robot that could not connect tries again.
@@ -56,6 +60,7 @@ enum TimerEvent {
 const LISTENER: u64 = 1;
 const SERVE: u64 = 2;
 const ASK: u64 = 3;
+const LINK: u64 = 4;
 const BUFFER_BYTES: usize = 64 * 1024;
 const TICK: Duration = Duration::from_millis(50);
 const SECOND: Duration = Duration::from_secs(1);
@@ -78,6 +83,10 @@ pub struct Worker {
     listener: Option<TcpListener>,
     serves: Slots<Serve>,
     asks: Slots<Ask>,
+    /// Connections of robots that speak HTTP/2.
+    links: Slots<Multiplexed>,
+    /// Those that have something to send.
+    stirred: Vec<Slot>,
     crowd: Crowd,
     /// How each robot speaks TLS, once it has.
     speakers: HashMap<u32, Arc<ClientConfig>>,
@@ -131,6 +140,8 @@ impl Worker {
             listener,
             serves: Slots::default(),
             asks: Slots::default(),
+            links: Slots::default(),
+            stirred: Vec::new(),
             speakers: HashMap::new(),
             recorder: Recorder::new(),
             start,
@@ -158,6 +169,7 @@ impl Worker {
             while let Some((at, what)) = self.timers.due(self.now) {
                 self.due(at, what);
             }
+            self.turn_stirred();
             self.release(false);
             if self.schedule.phase_at(self.now).is_none() {
                 let since = *through_at.get_or_insert(self.now);
@@ -170,6 +182,7 @@ impl Worker {
             for event in ready.drain(..) {
                 self.read_clock();
                 self.event(event);
+                self.turn_stirred();
             }
         }
         self.give_up();
@@ -204,6 +217,7 @@ impl Worker {
             TimerEvent::Robot { robot, life } => self.robot_due(&Wake { robot, life, at }),
             TimerEvent::Serve(slot) => self.serve(slot, |serve, site| serve.step(site)),
             TimerEvent::Ask(slot) => self.ask(slot, |ask, desk| ask.step(desk)),
+            TimerEvent::Link(slot) => self.stirred.push(slot),
             TimerEvent::Listen => self.listen(),
             TimerEvent::Dispatch(robot) => self.dispatch(robot),
             TimerEvent::Populate => {
@@ -228,6 +242,12 @@ impl Worker {
         match kind {
             LISTENER => self.accept(),
             SERVE => self.serve(slot, |serve, site| serve.ready(event.read, event.write, event.ended, site)),
+            LINK => {
+                if let Some(link) = self.links.at(slot) {
+                    link.ready(event.read, event.write, event.ended);
+                    self.stirred.push(slot);
+                }
+            }
             _ => self.ask(slot, |ask, desk| ask.ready(event.read, event.write, event.ended, desk)),
         }
     }
@@ -517,13 +537,7 @@ impl Worker {
     fn failed(&mut self, robot: u32, mut job: Box<Job>, trouble: Trouble, detail: String, used: u32) {
         self.finished(robot);
         if trouble == Trouble::Reset && used > 1 && job.wish.tries < TRIES_MAX {
-            self.recorder.side(Side::Client).retried += 1;
-            job.wish.tries += 1;
-            if job.wish.kind != Kindred::Purge {
-                self.crowd.pending.take_back(job.wish.name.fingerprint());
-            }
-            self.crowd.robots[robot as usize].queue.push_front(job.wish);
-            self.dispatch(robot);
+            self.send_again(robot, job);
             return;
         }
         self.crowd.forgo(robot, &job.wish);
@@ -537,6 +551,17 @@ impl Worker {
         if let Some(wake) = self.crowd.again(&self.settings, robot, self.now + PAUSE) {
             self.wake(wake);
         }
+    }
+
+    /// A request that was not begun goes to the head of the queue.
+    fn send_again(&mut self, robot: u32, mut job: Box<Job>) {
+        self.recorder.side(Side::Client).retried += 1;
+        job.wish.tries += 1;
+        if job.wish.kind != Kindred::Purge {
+            self.crowd.pending.take_back(job.wish.name.fingerprint());
+        }
+        self.crowd.robots[robot as usize].queue.push_front(job.wish);
+        self.dispatch(robot);
     }
 
     /// A request gets no reply.
@@ -584,6 +609,7 @@ impl Worker {
             .filter(|(_, serve)| serve.is_idle() && serve.active + idle < now)
             .map(|(slot, _)| slot)
             .collect();
+        self.expire_links();
         for slot in late {
             let Some(ask) = self.asks.remove(slot) else { continue };
             let robot = ask.robot;
@@ -651,7 +677,8 @@ impl Worker {
             special: factors.special as f32,
         });
         let client = self.recorder.side(Side::Client);
-        (client.open, client.idle) = (self.asks.len() as u64, idle as u64);
+        let linked = self.links.iter().filter(|(_, link)| link.is_idle()).count();
+        (client.open, client.idle) = ((self.asks.len() + self.links.len()) as u64, (idle + linked) as u64);
         let served = self.serves.len() as u64;
         let idle = self.serves.iter().filter(|(_, serve)| serve.is_idle()).count() as u64;
         let server = self.recorder.side(Side::Server);

@@ -422,6 +422,7 @@ fn reply(served: Served, path: &str, took: Duration) -> Reply {
         first_byte: took,
         wait: Duration::ZERO,
         missing: None,
+        beside: None,
     }
 }
 

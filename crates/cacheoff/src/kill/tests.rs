@@ -43,6 +43,8 @@ fn played(store: &str, settle: Duration, meas_max: Duration) -> Ledger {
         disk_mb: 8,
         cores: vec![],
         servers: crate::contest::Servers::default(),
+        listener: crate::ledger::Listener::Http,
+        authority: None,
     };
     let entry = Prepared::new(EntrySpec::folder(folder.path()).unwrap(), post).unwrap();
     let settings = Settings {

@@ -132,6 +132,7 @@ mod tests {
                 first_byte: response / 2,
                 wait: Duration::ZERO,
                 missing: None,
+                beside: None,
             });
         }
         let mut interval = recorder.take(phase, Duration::from_secs(at_s), Duration::from_secs(1));

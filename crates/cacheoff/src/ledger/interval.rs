@@ -48,6 +48,9 @@ pub struct Interval {
     /// From the first byte sent to the last byte received: all, hits, misses.
     #[serde(skip_serializing_if = "Service::is_empty")]
     pub service: Service,
+    /// Times of small hits on connections of HTTP/2, from the first byte sent to the last received.
+    #[serde(skip_serializing_if = "Streams::is_empty")]
+    pub streams: Streams,
     /// From the first byte sent to the first byte received.
     #[serde(skip_serializing_if = "Histogram::is_empty")]
     pub first_byte: Histogram,
@@ -121,6 +124,7 @@ impl Interval {
             self.classes.entry(*class).or_default().merge(figures);
         }
         self.service.merge(&other.service);
+        self.streams.merge(&other.streams);
         self.first_byte.merge(&other.first_byte);
         self.wait.merge(&other.wait);
         self.connect.merge(&other.connect);
@@ -154,10 +158,11 @@ impl Interval {
             figures.size = Histogram::NONE;
         }
         let Service { all, hit, collapsed, miss, alone, alone_links } = &mut self.service;
+        let Streams { alone: small_alone, beside_large } = &mut self.streams;
         let Self { first_byte, wait, connect, handshake, lateness, origin, .. } = self;
         let OriginFigures { think, service, .. } = origin;
         let times = [all, hit, collapsed, miss, alone, alone_links, think, service];
-        let others = [first_byte, wait, connect, handshake, lateness];
+        let others = [small_alone, beside_large, first_byte, wait, connect, handshake, lateness];
         times.into_iter().chain(others).for_each(change);
     }
 
@@ -327,6 +332,29 @@ impl Figures {
         self.offered_bytes += other.offered_bytes;
         self.response.merge(&other.response);
         self.size.merge(&other.size);
+    }
+}
+
+/// Times of small hits on connections of HTTP/2, from the first byte sent: whether they wait for large replies beside them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Streams {
+    /// Nothing else was under way on the connection.
+    #[serde(skip_serializing_if = "Histogram::is_empty")]
+    pub alone: Histogram,
+    /// A large reply was under way when the request was sent.
+    #[serde(skip_serializing_if = "Histogram::is_empty")]
+    pub beside_large: Histogram,
+}
+
+impl Streams {
+    fn is_empty(&self) -> bool {
+        self.alone.is_empty() && self.beside_large.is_empty()
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.alone.merge(&other.alone);
+        self.beside_large.merge(&other.beside_large);
     }
 }
 

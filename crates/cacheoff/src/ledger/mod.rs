@@ -19,12 +19,12 @@ pub use coarse::{Coarse, Grid};
 pub use file::{LedgerFault, Writer};
 pub use histogram::{Bucket, Histogram, Tally};
 pub use interval::{
-    Class, Connections, EXHIBITS_MAX, Errors, Exhibit, Figures, Interval, Levels, Load, OriginFigures, Service,
+    Class, Connections, EXHIBITS_MAX, Errors, Exhibit, Figures, Interval, Levels, Load, OriginFigures, Service, Streams,
 };
-pub use recorder::{Recorder, Reply, Served};
+pub use recorder::{Beside, Recorder, Reply, Served};
 pub use run::{
-    AgentPart, Downtime, End, Entry, Ideal, Link, Machine, Mode, Note, Outcome, PhasePlan, PhaseStart, Price, Run,
-    Stage, Target, TlsFacts, Tuning, WorkloadFacts,
+    AgentPart, Downtime, End, Entry, Ideal, Link, Listener, Machine, Mode, Note, Outcome, PhasePlan, PhaseStart, Price,
+    Run, Stage, StreamFacts, Target, TlsFacts, Tuning, WorkloadFacts,
 };
 use serde::{Deserialize, Serialize};
 pub use words::{Kind, MissCause, Side, Trouble};

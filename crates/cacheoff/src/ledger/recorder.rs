@@ -1,6 +1,8 @@
 //! The counters of one worker thread: no lock, no allocation per reply.
 
-use super::interval::{Class, Connections, Errors, Exhibit, Figures, Interval, Levels, OriginFigures, Service};
+use super::interval::{
+    Class, Connections, Errors, Exhibit, Figures, Interval, Levels, OriginFigures, Service, Streams,
+};
 use super::{Bucket, Kind, MissCause, Side, Tally, Trouble};
 use std::time::Duration;
 
@@ -42,6 +44,17 @@ pub struct Reply {
     pub wait: Duration,
     /// Why an offered hit was not given.
     pub missing: Option<MissCause>,
+    /// The requests beside it on a connection of HTTP/2, where that tells of the fairness between streams.
+    pub beside: Option<Beside>,
+}
+
+/// The requests beside that for a small object, on a connection of HTTP/2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beside {
+    /// None was under way, from its first byte to its last.
+    Nothing,
+    /// A large reply was under way when it was sent.
+    Large,
 }
 
 /// Where an answer came from.
@@ -62,6 +75,7 @@ pub struct Recorder {
     contents: Vec<ClassTally>,
     statuses: Vec<(u16, ClassTally)>,
     service: [Tally; 6],
+    streams: [Tally; 2],
     first_byte: Tally,
     wait: Tally,
     connect: Tally,
@@ -139,6 +153,9 @@ impl Recorder {
             tally.add(reply, &sample);
         }
         self.service[0].add(micros(reply.service));
+        if let Some(beside) = reply.beside.filter(|_| reply.served == Served::Hit) {
+            self.streams[beside as usize].add(micros(reply.service));
+        }
         self.first_byte.add(micros(reply.first_byte));
         self.wait.add(micros(reply.wait));
         if let Some(cause) = reply.missing {
@@ -260,6 +277,8 @@ impl Recorder {
         }
         let [all, hit, miss, alone, collapsed, alone_links] = self.service.each_mut().map(Tally::take);
         interval.service = Service { all, hit, collapsed, miss, alone, alone_links };
+        let [alone, beside_large] = self.streams.each_mut().map(Tally::take);
+        interval.streams = Streams { alone, beside_large };
         interval.first_byte = self.first_byte.take();
         interval.wait = self.wait.take();
         interval.connect = self.connect.take();

@@ -38,6 +38,13 @@ pub struct Run {
     pub ideal: Ideal,
     /// The links between robots, cache and origins.
     pub links: Vec<Link>,
+    /// The protocol of the robots in the word of workloads: `http/1.0`, `http/1.1`, `h2c` or `h2`; empty in ledgers of before, whose
+    /// robots spoke HTTP/1.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub protocol: String,
+    /// The limits of robots that speak HTTP/2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub streams: Option<StreamFacts>,
     /// How robots speak TLS, if they do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsFacts>,
@@ -60,6 +67,37 @@ pub struct Run {
     /// The agents that played it, if it was a run on several machines; in the ledger of one agent that one alone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<AgentPart>,
+}
+
+impl Run {
+    /// How robots speak to the entry: the protocol, and TLS where it does not say so by itself. Empty where it is not known.
+    pub fn protocol_in_words(&self) -> String {
+        match (self.protocol.as_str(), self.tls) {
+            ("h2c", _) => "HTTP/2 in the clear (h2c)".to_owned(),
+            ("h2", _) => "HTTP/2 over TLS (h2)".to_owned(),
+            ("", None) => String::new(),
+            ("", Some(_)) => "HTTP/1 over TLS".to_owned(),
+            (other, None) => other.to_uppercase(),
+            (other, Some(_)) => format!("{} over TLS", other.to_uppercase()),
+        }
+    }
+
+    /// Whether robots speak HTTP/2.
+    pub fn is_http2(&self) -> bool {
+        matches!(self.protocol.as_str(), "h2c" | "h2")
+    }
+}
+
+/// Limits of robots that speak HTTP/2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StreamFacts {
+    /// Requests under way at once on a connection.
+    pub streams_max: u32,
+    /// Bytes of a body that may come unread.
+    pub stream_window_bytes: u32,
+    /// Bytes of all bodies of a connection that may come unread.
+    pub connection_window_bytes: u32,
 }
 
 /// The part of one agent in a run on several machines.
@@ -129,6 +167,43 @@ pub struct WorkloadFacts {
     /// not written down, for it follows from the number of servers.
     #[serde(skip)]
     pub names: String,
+    /// The protocol that the listener of an entry must speak, which follows from the workload.
+    #[serde(skip)]
+    pub listener: Listener,
+}
+
+/// The protocol of an entry's listener.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Listener {
+    /// HTTP/1 in the clear.
+    #[default]
+    Http,
+    /// HTTP/1 over TLS.
+    Https,
+    /// HTTP/2 in the clear, by prior knowledge.
+    H2c,
+    /// HTTP/2 over TLS, by ALPN.
+    H2,
+}
+
+impl Listener {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Http, Self::Https, Self::H2c, Self::H2];
+
+    /// The word of entries and reasons.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+            Self::H2c => "h2c",
+            Self::H2 => "h2",
+        }
+    }
+
+    /// Whether it speaks TLS.
+    pub fn is_secure(self) -> bool {
+        matches!(self, Self::Https | Self::H2)
+    }
 }
 
 /// The system between robots and origins.

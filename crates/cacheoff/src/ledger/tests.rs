@@ -22,6 +22,7 @@ fn reply() -> Reply {
         first_byte: Duration::from_micros(500),
         wait: Duration::from_micros(200),
         missing: None,
+        beside: None,
     }
 }
 

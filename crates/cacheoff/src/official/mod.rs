@@ -111,6 +111,7 @@ impl Sequence {
             price: None,
             watts: None,
             processes: None,
+            authority: None,
         };
         let ledger = heat(&play, Some(self.peak), self.no_proxy_scale(), self.seed, &self.cores)?;
         Ok(self.keep("2-no-proxy", Stage::NoProxy, ledger))
@@ -201,6 +202,7 @@ impl Sequence {
             price: run.price,
             watts: run.watts,
             processes: None,
+            authority: None,
         };
         let alive = living.since.elapsed();
         let mut ledger = heat(&play, Some(self.peak), self.scale, self.seed, &self.cores)?;

@@ -292,6 +292,7 @@ impl<'o> Play<'o> {
             first_byte: first.saturating_duration_since(sent),
             wait: sent.saturating_duration_since(job.due),
             missing: None,
+            beside: None,
         });
         if let Err((trouble, reason)) = judged {
             self.error(trouble, &job.ask.path(), &reason);

@@ -125,11 +125,19 @@ fn who(workload: &Workload, plan: &Plan) -> Vec<String> {
         uses if uses >= 1e6 => "kept for the whole run".to_owned(),
         uses => format!("each for {} requests on average", three_digits(uses)),
     };
-    let tls = if robots.tls { " over TLS" } else { "" };
+    let tls = if robots.speaks_tls() { " over TLS" } else { "" };
     let mut lines = vec![
         format!("{count} robots; {pace}{all}"),
         format!("{}{tls}, {limit} per robot, {kept}", robots.protocol.as_str().to_uppercase()),
     ];
+    if robots.protocol.is_http2() {
+        lines.push(format!(
+            "HTTP/2: one connection to a host, at most {} requests at once on it, windows of {} a stream and {} a connection",
+            robots.streams_max,
+            bytes(robots.stream_window_bytes as f64),
+            bytes(robots.connection_window_bytes as f64)
+        ));
+    }
     lines.extend(link(&workload.client_link).map(|link| format!("between robots and cache: {link}")));
     if robots.proxy_login {
         lines.push("each robot logs in at the proxy as a user of its own".to_owned());

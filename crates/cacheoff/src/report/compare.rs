@@ -56,7 +56,8 @@ pub fn compare(ledgers: &[Ledger]) -> Vec<Comparison<'_>> {
     comparisons
 }
 
-/// Runs at another peak or scale are another workload, and so is the load of a sequence that has no cache.
+/// Runs at another peak or scale are another workload, and so is the load of a sequence that has no cache. Runs over HTTP/2 or TLS stand
+/// apart from those over HTTP/1 in the clear: a ratio of two of them would be one of protocols.
 fn title(ledger: &Ledger) -> String {
     let facts = &ledger.run.workload;
     let mut title = facts.name.clone();
@@ -65,6 +66,9 @@ fn title(ledger: &Ledger) -> String {
     }
     if facts.scale > 0.0 && facts.scale != 1.0 {
         title.push_str(&format!(", scale {}", crate::chart::three_digits(facts.scale)));
+    }
+    if ledger.run.is_http2() || ledger.run.tls.is_some() {
+        title.push_str(&format!(", {}", ledger.run.protocol_in_words()));
     }
     if ledger.run.stage == Some(Stage::NoProxy) {
         title.push_str(", without a cache");

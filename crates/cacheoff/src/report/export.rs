@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 /// A row per run, a column per metric, in base units (microseconds, bytes, shares of 1).
 pub fn csv(ledgers: &[Ledger]) -> String {
-    let mut out = "workload,label,round,started_unix,seed,phase,counts,findings".to_owned();
+    let mut out = "workload,label,round,started_unix,seed,phase,protocol,counts,findings".to_owned();
     for metric in METRICS {
         let _ = write!(out, ",{}", metric.key);
     }
@@ -19,13 +19,14 @@ pub fn csv(ledgers: &[Ledger]) -> String {
             summary.findings.iter().map(|finding| format!("{}: {}", finding.weight.as_str(), finding.text)).collect();
         let _ = write!(
             out,
-            "{},{},{},{},{},{},{},{}",
+            "{},{},{},{},{},{},{},{},{}",
             quoted(&run.workload.name),
             quoted(&run.label),
             run.round,
             run.started_unix,
             run.seed,
             quoted(&summary.phase_name),
+            run.protocol,
             if summary.counts() { "yes" } else { "no" },
             quoted(&findings.join("; ")),
         );
@@ -79,7 +80,10 @@ pub fn prometheus(ledgers: &[Ledger]) -> String {
 fn labels(summary: &Summary<'_>) -> String {
     let run = &summary.ledger.run;
     let text = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-    format!("workload=\"{}\",label=\"{}\",round=\"{}\"", text(&run.workload.name), text(&run.label), run.round)
+    // Figures over HTTP/1 keep the labels that they always had.
+    let protocol = if run.is_http2() { format!(",protocol=\"{}\"", run.protocol) } else { String::new() };
+    let (workload, label) = (text(&run.workload.name), text(&run.label));
+    format!("workload=\"{workload}\",label=\"{label}\",round=\"{}\"{protocol}", run.round)
 }
 
 /// The whole ledger as one JSON document; histograms are lists of `[lowest, highest, count]`.
@@ -126,6 +130,7 @@ fn is_histogram(field: &str) -> bool {
         "think",
         "service",
         "alone",
+        "beside_large",
         "measured",
     ]
     .contains(&field)

@@ -14,11 +14,12 @@ use larder_wire::date::{Stamp, format_date};
 use std::fmt::Write;
 
 /// Groups that are kept; the page shows all.
-const SHOWN: [Group; 9] = [
+const SHOWN: [Group; 10] = [
     Group::Downtime,
     Group::Throughput,
     Group::Response,
     Group::Service,
+    Group::Streams,
     Group::Hits,
     Group::Origin,
     Group::Errors,
@@ -205,6 +206,13 @@ fn words(comparison: &Comparison<'_>, out: &mut String) {
         .map(|entry| entry.runs.first().map_or("–", |run| run.ledger.run.target.mode.in_words()))
         .collect();
     let _ = writeln!(out, "| asked as | {} |", modes.join(" | "));
+    let first = comparison.entries.iter().map(|entry| entry.runs.first());
+    let protocols: Vec<String> =
+        first.map(|run| run.map_or_else(String::new, |run| run.ledger.run.protocol_in_words())).collect();
+    if protocols.iter().any(|protocol| !protocol.is_empty()) {
+        let cells: Vec<&str> = protocols.iter().map(|text| if text.is_empty() { "–" } else { text }).collect();
+        let _ = writeln!(out, "| protocol | {} |", cells.join(" | "));
+    }
     if comparison.entries.iter().any(|entry| entry.runs.len() > 1) {
         let count = |entry: &Rounds<'_>| entry.runs.iter().filter(|run| run.counts()).count();
         let cells: Vec<String> =

@@ -63,7 +63,7 @@ impl Metric {
     /// Whether noise of the machine can spoil it: times, rates and CPU, but no numbers of objects and no hit ratios.
     pub fn is_spoilt_by_noise(&self) -> bool {
         match self.group {
-            Group::Response | Group::Service | Group::Normalised => true,
+            Group::Response | Group::Service | Group::Streams | Group::Normalised => true,
             // These tell of the noise itself.
             Group::Trust => false,
             // The gap between probes and the length of the stop are chosen.
@@ -110,6 +110,8 @@ pub enum Group {
     Response,
     /// From the first byte sent.
     Service,
+    /// Requests side by side on a connection of HTTP/2.
+    Streams,
     /// Answers of the cache.
     Hits,
     /// The work of the origins.
@@ -128,10 +130,11 @@ pub enum Group {
 
 impl Group {
     /// The groups in the order of tables.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Downtime,
         Self::Throughput,
         Self::Response,
+        Self::Streams,
         Self::Hits,
         Self::Errors,
         Self::Cost,
@@ -143,7 +146,7 @@ impl Group {
 
     /// Whether it says something only where a load was asked for.
     fn is_of_load(self) -> bool {
-        matches!(self, Self::Throughput | Self::Response | Self::Service | Self::Hits | Self::Origin)
+        matches!(self, Self::Throughput | Self::Response | Self::Service | Self::Streams | Self::Hits | Self::Origin)
     }
 
     /// The heading.
@@ -152,6 +155,7 @@ impl Group {
             Self::Throughput => "Throughput",
             Self::Response => "Response time, from the intended start",
             Self::Service => "Service time, from the first byte sent",
+            Self::Streams => "Streams of a connection, from the first byte sent",
             Self::Hits => "Hits",
             Self::Origin => "Origins",
             Self::Errors => "Errors",
@@ -217,6 +221,11 @@ metrics! {
         "handshake.mean" "TLS handshake, mean" Micros Less "Time of a TLS handshake; part of the response and of the service time of the first request on a connection." |s| s.phase.handshake.mean();
         "handshakes" "TLS handshakes" Count Less "Handshakes of robots that succeeded." |s| handshakes(s).map(|(all, _)| all as f64);
         "handshakes.resumed" "of those, resumed" Share More "Handshakes that took up an earlier session." |s| handshakes(s).and_then(|(all, resumed)| ratio(resumed, all));
+    }
+    Streams {
+        "streams.alone" "small hit alone on its connection, median" Micros Less "Hits of at most 16 KB over HTTP/2, where nothing else was under way on the connection." |s| quantile(&s.phase.streams.alone, 0.5);
+        "streams.beside" "small hit beside a large reply, median" Micros Less "Hits of at most 16 KB over HTTP/2 that were asked for while a reply of 1 MB and more was under way on the connection." |s| quantile(&s.phase.streams.beside_large, 0.5);
+        "streams.fairness" "beside a large reply, as a multiple of alone" Ratio Less "The median time of small hits beside a large reply divided by that of small hits alone: 1 where streams do not wait for each other." |s| Some(quantile(&s.phase.streams.beside_large, 0.5)? / quantile(&s.phase.streams.alone, 0.5).filter(|us| *us > 0.0)?);
     }
     Hits {
         "dhr" "document hit ratio" Share More "Replies to basic requests without an origin transaction of their own: from the store, or collapsed." |s| hits(s, |f| (f.hits, f.replies));

@@ -188,6 +188,7 @@ fn executive(sequence: &Sequence<'_>, ledgers: &[Ledger]) -> String {
         format!("<span class=\"narrow\">{}</span>", fact(&|ledger| provenance::product(ledger).to_owned(), entry))
     });
     row(&mut table, sequence, "asked as", |entry| fact(&|ledger| ledger.run.target.mode.as_str().to_owned(), entry));
+    row(&mut table, sequence, "protocol", |entry| fact(&|ledger| ledger.run.protocol_in_words(), entry));
     row(&mut table, sequence, "store: where, budget", |entry| {
         if started(entry).is_none() {
             return "–".to_owned();

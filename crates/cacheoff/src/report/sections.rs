@@ -328,9 +328,10 @@ fn facts(table: &mut Table, comparison: &Comparison<'_>) {
         let words: Vec<String> = text.split(' ').map(whole).collect();
         format!("<span class=\"narrow\">{}</span>", words.join(" "))
     };
-    let rows: [(&str, Fact); 7] = [
+    let rows: [(&str, Fact); 8] = [
         ("product", |ledger| provenance::product(ledger).to_owned()),
         ("asked as", |ledger| ledger.run.target.mode.as_str().to_owned()),
+        ("protocol", |ledger| ledger.run.protocol_in_words()),
         ("tuning", |ledger| entry_of(ledger).map_or(String::new(), |entry| entry.tuning.clone())),
         ("store: where, budget", provenance::store),
         ("cores", |ledger| entry_of(ledger).map_or(String::new(), |entry| entry.cores.clone())),

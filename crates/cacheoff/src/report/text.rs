@@ -7,8 +7,16 @@ use crate::ledger::{Ledger, MissCause, Trouble};
 use std::fmt::Write;
 
 /// Groups that a terminal shows; the page shows all.
-const SHOWN: [Group; 7] =
-    [Group::Downtime, Group::Throughput, Group::Response, Group::Hits, Group::Errors, Group::Cost, Group::Normalised];
+const SHOWN: [Group; 8] = [
+    Group::Downtime,
+    Group::Throughput,
+    Group::Response,
+    Group::Streams,
+    Group::Hits,
+    Group::Errors,
+    Group::Cost,
+    Group::Normalised,
+];
 const COLUMN: usize = 15;
 const NAMES: usize = 36;
 

@@ -1,20 +1,16 @@
 //! One connection of a robot: requests at a time or one behind the other (RFC 9112 section 9.3.2), and replies, judged as they arrive.
 
 use super::dial::{open, trouble_of};
-use super::retrial::Bench;
-use super::{Case, Company, Judge, Kindred, Retrial, RobotSettings, Route, Turn, Verdict, Wish, Wrong};
-use super::{write_connect, write_request};
-use crate::journal::Journal;
-use crate::ledger::{Mode, Trouble};
+use super::{Desk, Job, Kindred, Report, Turn, Wrong, write_connect, write_request};
+use crate::ledger::Trouble;
 use crate::link::Lane;
-use crate::object::Law;
 use crate::random::Stream;
 use crate::tls::{Channel, Shaken};
-use crate::wire::{Clock, HEAD_LIMITS, Xact};
+use crate::wire::HEAD_LIMITS;
+use larder_wire::ResponseHead;
 use larder_wire::body::{Decoder, Event};
-use larder_wire::framing::{self, Framing};
+use larder_wire::framing::Framing;
 use larder_wire::parse::{HeadScan, Parsed};
-use larder_wire::{Method, ResponseHead};
 use rustls::ClientConfig;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -30,82 +26,6 @@ const CONTINUE_MAX: Duration = Duration::from_secs(1);
 const SHOWN_BYTES: usize = 32;
 /// Bytes of a head that such a robot reads at once, so that not the whole body comes along.
 const HEAD_PIECE_BYTES: usize = 256;
-
-/// The surroundings of a connection: everything that belongs to its worker.
-pub struct Desk<'a> {
-    /// The object law.
-    pub law: &'a Law,
-    /// The robots.
-    pub settings: &'a RobotSettings,
-    /// Whom they speak to.
-    pub route: &'a Route,
-    /// The journal of the origins.
-    pub journal: &'a Journal,
-    /// The wall clock.
-    pub clock: &'a Clock,
-    /// Time since the run began.
-    pub now: Duration,
-    /// Room to read.
-    pub buffer: &'a mut [u8],
-}
-
-impl<'a> Desk<'a> {
-    /// The rules and the journal, by which replies are judged.
-    fn bench(&self) -> Bench<'a> {
-        Bench { law: self.law, settings: self.settings, route: self.route, journal: self.journal }
-    }
-}
-
-/// A request under way.
-#[derive(Debug)]
-pub struct Job {
-    /// The request.
-    pub wish: Wish,
-    /// Its name.
-    pub xact: Xact,
-    /// Other requests for the object when it was sent.
-    pub company: Company,
-    /// Whether nobody else can have brought the object into the cache.
-    pub first: bool,
-    /// The second of the last purge that was acknowledged before.
-    pub purged: Option<u64>,
-    /// When its first byte left the robot, or the first one of a handshake for it.
-    pub started: Duration,
-    /// When all of it had crossed the link of the robot.
-    pub sent: Duration,
-    link: (Duration, Duration),
-    /// When it was taken out of the queue.
-    pub taken: Duration,
-    first_byte: Option<Duration>,
-    /// When it was sent, in seconds since 1970.
-    pub asked: u64,
-    out: Vec<u8>,
-    out_at: usize,
-    /// Where the body begins that is held back, and until when it is.
-    held: Option<(usize, Duration)>,
-    head_bytes: u64,
-    reply: Option<(Judge, Decoder, u64)>,
-    keeps_alive: bool,
-    /// Bytes of the body that came.
-    body_bytes: u64,
-    /// Whether the robot broke off.
-    pub aborted: bool,
-    /// The reply as it is judged again, where the journals of other machines come later.
-    pub(super) retrial: Option<Box<Retrial>>,
-}
-
-/// The outcome of a request.
-#[derive(Debug)]
-pub struct Report {
-    /// The request.
-    pub job: Box<Job>,
-    /// The judgement.
-    pub verdict: Verdict,
-    /// Bytes of the head.
-    pub head_bytes: u64,
-    /// From the first byte sent to the first byte received.
-    pub first_byte: Duration,
-}
 
 /// The state of a connection after a turn.
 #[derive(Debug)]
@@ -616,7 +536,7 @@ impl Ask {
 
     /// The peer closed: the end of a reply without a length, a truncated one, or none.
     fn closed(&mut self, mut job: Box<Job>, desk: &mut Desk<'_>) -> Option<Outcome> {
-        let Some((_, decoder, _)) = &mut job.reply else {
+        let Some(decoder) = &mut job.decoder else {
             let begun = job.head_bytes + self.inbox.len() as u64 > 0;
             let detail = if begun { "closed within a head" } else { "closed without an answer" };
             return Some(Outcome::Failed(job, Trouble::Reset, detail.into()));
@@ -626,12 +546,7 @@ impl Ask {
         self.finish(job, desk.now, complete)
     }
 
-    fn finish(&mut self, mut job: Box<Job>, at: Duration, complete: bool) -> Option<Outcome> {
-        let (judge, _, began) = job.reply.take()?;
-        if let Some(retrial) = &mut job.retrial {
-            retrial.keep(&judge, began, complete);
-        }
-        let verdict = judge.finish(began, complete);
+    fn finish(&mut self, job: Box<Job>, at: Duration, complete: bool) -> Option<Outcome> {
         // A connection whose request was not sent to its end carries no other.
         let whole = job.out_at == job.out.len();
         let after = match job.keeps_alive && complete && whole {
@@ -639,9 +554,7 @@ impl Ask {
             true if self.uses_left > 0 && !self.ended => After::Idle,
             _ => After::Ends,
         };
-        let first_byte = job.first_byte.unwrap_or(at).saturating_sub(job.started);
-        let head_bytes = job.head_bytes;
-        self.state = State::Arriving(at, Box::new(Report { job, verdict, head_bytes, first_byte }), after);
+        self.state = State::Arriving(at, job.finish(at, complete)?, after);
         None
     }
 }
@@ -663,24 +576,17 @@ fn take(
                     job.held = None;
                 }
                 if !head.is_interim() {
-                    job.begin_reply(&head, desk, turns)?;
+                    job.begin_framed(&head, desk, turns)?;
                 }
             }
         }
     }
-    let Some((judge, decoder, _)) = &mut job.reply else { return Ok((at, false)) };
     loop {
+        let Some(decoder) = &mut job.decoder else { return Ok((at, false)) };
         let step = decoder.decode(&bytes[at..]).map_err(|fault| fault.to_string())?;
         match step.event {
             Event::Data(range) => {
-                let data = &bytes[at + range.start..at + range.end];
-                let wanted = job.wish.abort_at.map_or(data.len() as u64, |abort| abort.saturating_sub(job.body_bytes));
-                let data = &data[..data.len().min(wanted as usize)];
-                judge.body(data);
-                job.body_bytes += data.len() as u64;
-                if job.wish.abort_at.is_some_and(|abort| job.body_bytes >= abort) {
-                    judge.break_off();
-                    (job.aborted, job.keeps_alive) = (true, false);
+                if job.take_body(&bytes[at + range.start..at + range.end]) {
                     return Ok((bytes.len(), false));
                 }
             }
@@ -692,37 +598,6 @@ fn take(
 }
 
 impl Job {
-    /// A request that is taken up now.
-    pub fn new(wish: Wish, xact: Xact, company: Company, first: bool, now: Duration) -> Box<Self> {
-        Box::new(Self {
-            wish,
-            xact,
-            company,
-            first,
-            purged: None,
-            started: now,
-            sent: now,
-            link: Default::default(),
-            taken: now,
-            first_byte: None,
-            asked: 0,
-            out: Vec::with_capacity(384),
-            out_at: 0,
-            held: None,
-            head_bytes: 0,
-            reply: None,
-            keeps_alive: false,
-            body_bytes: 0,
-            aborted: false,
-            retrial: None,
-        })
-    }
-
-    /// How long the link of the robot took, for the request and for the last bytes, with its handshake, its window and its losses.
-    pub fn across(&self) -> Duration {
-        self.link.0 + self.link.1
-    }
-
     /// Whether a body that was held back may be sent now.
     fn may_go_on(&self) -> bool {
         self.reply.is_none() && self.held.is_none() && self.out_at < self.out.len()
@@ -731,44 +606,17 @@ impl Job {
     /// The reply is whole, and this came behind it.
     fn end_at(&mut self, rest: &[u8]) {
         let after_head = self.wish.kind == Kindred::Head;
-        if let (Some((judge, _, _)), false) = (&mut self.reply, rest.is_empty()) {
+        if let (Some((judge, _)), false) = (&mut self.reply, rest.is_empty()) {
             judge.accuse(surplus(rest, after_head));
             self.keeps_alive = false;
         }
     }
 
-    /// The case of a reply whose head was here at this moment, in seconds since 1970.
-    pub(super) fn case<'a>(&'a self, bench: &Bench<'a>, turns: &'a [Turn], unix: u64) -> Case<'a> {
-        Case {
-            law: bench.law,
-            wish: &self.wish,
-            journal: bench.journal,
-            gateway: bench.route.mode == Mode::Reverse,
-            xact: self.xact,
-            turns,
-            deeds: bench.journal.deeds(self.xact.number),
-            first: self.first,
-            asked: self.asked,
-            purged: self.purged,
-            now: unix,
-            expected: bench.settings.expected.or_else(|| self.wish.refused(bench.law)),
-            delay_s_max: bench.settings.delay_s_max.max(bench.journal.longest_wait_s()),
-        }
-    }
-
-    fn begin_reply(&mut self, head: &ResponseHead, desk: &Desk<'_>, turns: &[Turn]) -> Result<(), String> {
-        let method = if self.wish.kind == Kindred::Head { Method::Head } else { Method::Get };
-        let framing = framing::of_response(head, &method).map_err(|fault| fault.to_string())?;
-        desk.journal.waited(desk.clock.unix.saturating_sub(self.asked));
-        let case = self.case(&desk.bench(), turns, desk.clock.unix);
-        let mut judge = Judge::head(&case, head);
-        self.retrial = desk.journal.is_linked().then(|| Retrial::of(head, turns, desk.clock.unix));
-        if framing == Framing::None {
-            judge.no_body();
-        }
-        let began = judge.begins_at();
+    /// The head of the reply is here, over HTTP/1.1.
+    fn begin_framed(&mut self, head: &ResponseHead, desk: &Desk<'_>, turns: &[Turn]) -> Result<(), String> {
+        let framing = self.begin_reply(head, desk, turns)?;
         self.keeps_alive = head.keeps_alive() && framing != Framing::UntilClose;
-        self.reply = Some((judge, Decoder::new(framing, larder_wire::Side::Origin), began));
+        self.decoder = Some(Decoder::new(framing, larder_wire::Side::Origin));
         Ok(())
     }
 }

@@ -37,6 +37,8 @@ pub struct Judge {
     first: Vec<u8>,
     /// Seeds of the bodies that other requests of the connection get, if there are several at once.
     others: Vec<u64>,
+    /// Why the reply ended before it was whole, if the other end said so.
+    cut: Option<Wrong>,
     findings: Findings,
     /// Whether the head has shown what is wrong.
     by_head: bool,
@@ -100,6 +102,7 @@ impl Judge {
             forged_fault: None,
             first: Vec::new(),
             others: case.others(expected.seed),
+            cut: None,
             findings: Findings {
                 status: head.status,
                 served: served(case, head.status, echo, claimed.is_some()),
@@ -454,7 +457,7 @@ impl Judge {
         if short && self.findings.wrong.is_none() && self.findings.fault.is_none() {
             let cut = || (Trouble::Truncated, format!("{missing} of {} bytes are missing", self.end - started));
             let forged = self.forged_fault.take().map(|detail| (Trouble::ForgedFault, detail));
-            self.findings.wrong = Some(forged.unwrap_or_else(cut));
+            self.findings.wrong = Some(forged.or_else(|| self.cut.take()).unwrap_or_else(cut));
         }
         if complete && has_body && !self.excused && self.findings.served == Served::Hit && self.is_spoilt(missing) {
             let kept = "a spoilt answer of the origin was kept".to_owned();
@@ -477,6 +480,11 @@ impl Judge {
     /// The robot breaks off here.
     pub fn break_off(&mut self) {
         (self.end, self.excused) = (self.at, true);
+    }
+
+    /// The reply ends here, before it is whole, for this reason.
+    pub fn cut_by(&mut self, reason: Wrong) {
+        self.cut = Some(reason);
     }
 
     /// Something else is wrong; the first of all counts.

@@ -4,6 +4,8 @@ mod ask;
 mod case;
 mod demand;
 mod dial;
+mod h2;
+mod job;
 mod judge;
 mod labels;
 mod multipart;
@@ -14,10 +16,12 @@ mod retrial;
 mod script;
 mod shelf;
 
-pub use ask::{After, Ask, Desk, Job, Outcome, Report};
+pub use ask::{After, Ask, Outcome};
 pub use case::{Case, Remark, Turn, Wrong};
 pub use demand::{Demand, Kindred, Part, Parts, Wish};
 pub use dial::trouble_of;
+pub use h2::{Multiplexed, Room, StreamOutcome, StreamSettings};
+pub use job::{Desk, Job, Report};
 pub use judge::{Findings, Judge, Verdict};
 pub use pending::{Company, Pending, Purge};
 pub use request::{write_connect, write_request};
@@ -78,8 +82,10 @@ pub struct RobotSettings {
     pub pipeline: u32,
     /// Requests that may wait for one.
     pub waiting_max: usize,
-    /// The HTTP version that requests name.
+    /// The HTTP version that requests name, over HTTP/1.
     pub version: Version,
+    /// Robots speak HTTP/2, with these limits.
+    pub streams: Option<StreamSettings>,
     /// Share of the replies whose reading a robot breaks off.
     pub abort: f64,
     /// Bytes per second that a connection is read at; 0 for as they come.
@@ -142,6 +148,7 @@ impl Default for RobotSettings {
             pipeline: 1,
             waiting_max: 1_000,
             version: Version::Http11,
+            streams: None,
             abort: 0.0,
             read_bytes_per_s: 0,
             cookie: 0.0,
@@ -295,6 +302,13 @@ impl Route {
             true => SocketAddr::from((self.server(server), self.origin_port)),
             false => self.hop(server),
         }
+    }
+
+    /// Whom a connection that carries many requests speaks with: an address, and the server if each has a name of its own, as
+    /// browsers have a connection for each host.
+    pub fn authority(&self, server: u32) -> (SocketAddr, u32) {
+        let is_one = self.mode == Mode::Forward || !self.host.is_empty() && !self.names;
+        (self.end(server), if is_one { 0 } else { server })
     }
 
     /// The host in whose name the other end of TLS must have a certificate.

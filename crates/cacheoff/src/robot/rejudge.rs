@@ -1,6 +1,6 @@
 //! The second judgement of a reply, by what the journals of all machines say.
 
-use super::ask::Report;
+use super::job::Report;
 use super::judge::Judge;
 use super::retrial::Bench;
 

@@ -6,7 +6,9 @@ use super::{Order, Power, Wanted, derive, route, run, table};
 use crate::contest::names::hosts;
 use crate::contest::{Discipline, Heat};
 use crate::engine::Settings;
-use crate::ledger::{Ideal, Ledger, Mode, Outcome, PhasePlan, Run, Target, TlsFacts, WorkloadFacts};
+use crate::ledger::{
+    Ideal, Ledger, Listener, Mode, Outcome, PhasePlan, Run, StreamFacts, Target, TlsFacts, WorkloadFacts,
+};
 use crate::origin::{Hosts, server_address};
 use crate::plan::{Asked, Plan, show};
 use crate::proc::{Watched, machine, own_command, system_tuning};
@@ -17,9 +19,9 @@ use crate::simulate::Trace;
 use crate::simulate::command::read as read_log;
 use crate::stop;
 use crate::tls::{Authority, Tls, Trust};
-use crate::workload::{Builtin, PageWorkload, Scaled, Workload, load};
+use crate::workload::{Builtin, PageWorkload, Protocol, Scaled, Workload, load};
 use larder_wire::Url;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -148,7 +150,7 @@ impl RunArgs {
             (route.origin_port, route.hosts) = (fleet.origin_port, Hosts::new(&fleet.hosts()));
         }
         let mut target = target(&route);
-        let tls = self.secured(scaled.workload.robots.tls, secure_site, route.mode)?;
+        let tls = self.secured(scaled.workload.robots.speaks_tls(), secure_site, route.mode)?;
         if tls.is_some() && route.mode == Mode::Reverse {
             target.address = format!("https://{}", target.address);
         }
@@ -308,8 +310,17 @@ pub fn check(discipline: &Discipline, peak: Option<f64>, scale: f64) -> Result<(
     }
     let (peak, scale) = (discipline.peak.or(peak), discipline.scale.unwrap_or(scale));
     let scaled = read(discipline, scale)?;
-    let (route, log) = (route(None, None, 0), replayed_log(discipline, &scaled.workload)?);
-    let wanted = Wanted { peak, seed: 1, epoch: 0, workers: 1, cache_bytes: Some(1 << 30), log, tls: None, route };
+    let somewhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+    let route = match discipline.usual_mode() {
+        // Without HTTP/2 nothing depends on how an entry is asked.
+        _ if !scaled.workload.robots.protocol.is_http2() => route(None, None, 0),
+        "forward" => route(Some(somewhere), None, 0),
+        _ => route(None, Some((somewhere, String::new())), 0),
+    };
+    let route = Route { purge: "PURGE".to_owned(), names: true, ..route };
+    let tls = scaled.workload.robots.speaks_tls().then(|| Tls::new(Trust::Anybody, None)).transpose()?;
+    let log = replayed_log(discipline, &scaled.workload)?;
+    let wanted = Wanted { peak, seed: 1, epoch: 0, workers: 1, cache_bytes: Some(1 << 30), log, tls, route };
     derived(&scaled.workload, &wanted).map(|_| ())
 }
 
@@ -328,10 +339,23 @@ pub fn heat(heat: &Heat<'_>, peak: Option<f64>, scale: f64, seed: u64, cores: &[
     let route = Route { purge: heat.purge.unwrap_or_default().to_owned(), names: heat.pid.is_some(), ..route };
     let (workers, cache_bytes) = (cores.len().max(1) as u16, heat.cache_bytes);
     let log = replayed_log(discipline, &scaled.workload)?;
-    let wanted = Wanted { peak, seed, epoch: unix_now(), workers, cache_bytes, log, tls: None, route };
+    let tls = match heat.authority {
+        Some(authority) => Some(Tls::new(Trust::Roots(vec![authority.certificate().clone()]), None)?),
+        // Through tunnels robots speak TLS to the origins.
+        None if scaled.workload.robots.speaks_tls() => {
+            Some(Tls::new(Trust::Roots(Vec::new()), Some(Authority::new()?))?)
+        }
+        None => None,
+    };
+    let wanted = Wanted { peak, seed, epoch: unix_now(), workers, cache_bytes, log, tls, route };
     let (settings, phases) = derived(&scaled.workload, &wanted)?;
     let facts = workload_facts(discipline, &scaled, peak, scale);
-    let mut head = head(facts, &scaled.workload, &wanted, &settings, &phases, heat.target.clone());
+    let mut target = heat.target.clone();
+    if heat.authority.is_some() {
+        target.address = format!("https://{}", target.address);
+    }
+    let mut head = head(facts, &scaled.workload, &wanted, &settings, &phases, target);
+    head.tls = settings.tls.as_ref().map(|_| TlsFacts::Verified);
     (head.label, head.round, head.repeats) = (heat.label.to_owned(), heat.round, heat.repeats.clone());
     (head.price, head.watts, head.cache_bytes) = (heat.price.clone(), heat.watts, heat.cache_bytes);
     head.machine = machine(&cores.iter().map(usize::to_string).collect::<Vec<_>>().join(","));
@@ -361,6 +385,12 @@ fn workload_facts(discipline: &Discipline, scaled: &Scaled, peak: Option<f64>, s
         errors_max: Some(workload.rules.errors_max),
         dhr_min: workload.rules.dhr_min,
         names: names(workload, peak),
+        listener: match (workload.robots.protocol, workload.robots.speaks_tls()) {
+            (Protocol::H2c, _) => Listener::H2c,
+            (Protocol::H2, _) => Listener::H2,
+            (_, true) => Listener::Https,
+            (_, false) => Listener::Http,
+        },
     }
 }
 
@@ -474,6 +504,12 @@ fn head(
         workload: facts,
         seed: wanted.seed,
         target,
+        protocol: workload.robots.protocol.as_str().to_owned(),
+        streams: settings.robots.streams.map(|streams| StreamFacts {
+            streams_max: streams.streams_max,
+            stream_window_bytes: streams.stream_window_bytes,
+            connection_window_bytes: streams.connection_window_bytes,
+        }),
         contents: workload.contents.iter().map(|content| content.name.clone()).collect(),
         phases: phases.collect(),
         tuning: system_tuning(),

@@ -6,7 +6,7 @@ use crate::ledger::Mode;
 use crate::link::Link;
 use crate::object::{self, Content, Law, Life};
 use crate::origin::{Fault, Hosts, OriginSettings};
-use crate::robot::{HotSet, Line, Pace, Popularity, Ranges, RobotSettings, Route, Special};
+use crate::robot::{HotSet, Line, Pace, Popularity, Ranges, RobotSettings, Route, Special, StreamSettings};
 use crate::schedule::{Goal, Phase, Ramp, Thermostat};
 use crate::simulate::Trace;
 use crate::tls::Tls;
@@ -91,8 +91,8 @@ pub fn derive(workload: &Workload, wanted: &Wanted) -> Result<(Settings, Vec<Pha
         seal: Seal::random(),
         origins: origins(workload, servers, wanted.route.origin_port),
         robots: robots(workload, count, wanted.route.mode),
-        route: Route { names: workload.servers.names, tls: workload.robots.tls, ..wanted.route.clone() },
-        tls: wanted.tls.clone().filter(|_| workload.robots.tls),
+        route: Route { names: workload.servers.names, tls: workload.robots.speaks_tls(), ..wanted.route.clone() },
+        tls: wanted.tls.clone().filter(|_| workload.robots.speaks_tls()),
         freeze_at,
         freeze_after,
         preset,
@@ -185,20 +185,47 @@ fn refuse(workload: &Workload, wanted: &Wanted) -> Result<(), String> {
             "robot.pipeline over a client_link (requests on their way are not modelled one behind the other)",
         ),
         (
-            robots.tls && wanted.tls.is_none(),
-            "robot.tls (cacheoff run plays it: no entry of a contest says how it speaks TLS)",
+            robots.speaks_tls() && wanted.tls.is_none(),
+            "robot.tls, or robot.protocol h2 (nobody has said whose certificates robots believe)",
         ),
-        (robots.protocol == Protocol::Http2, "robot.protocol http/2"),
         (
             servers.names && forward && !route.names,
             "server.names (a forward proxy has to look them up: --names FILE writes them down for it; or change it with server.names=false)",
         ),
     ];
-    let missing: Vec<&str> = cannot.iter().filter(|(asked, _)| *asked).map(|(_, what)| *what).collect();
+    let missing: Vec<&str> = cannot
+        .iter()
+        .chain(&refused_over_http2(workload, wanted))
+        .filter(|(asked, _)| *asked)
+        .map(|(_, what)| *what)
+        .collect();
     match missing.is_empty() {
         true => Ok(()),
         false => Err(format!("the engine does not play yet what {} asks for: {}", workload.name, missing.join(", "))),
     }
+}
+
+/// Those that robots of HTTP/2 do not play.
+fn refused_over_http2(workload: &Workload, wanted: &Wanted) -> Vec<(bool, &'static str)> {
+    let robots = &workload.robots;
+    if !robots.protocol.is_http2() {
+        return Vec::new();
+    }
+    let tunnels = wanted.route.mode == Mode::Forward && robots.speaks_tls();
+    vec![
+        (
+            matches!(wanted.route.mode, Mode::NoProxy | Mode::Pages),
+            "robot.protocol h2c or h2 without a cache (the origins speak HTTP/1.1: say a --site or a --proxy, or change it with robot.protocol=http/1.1)",
+        ),
+        (tunnels, "robot.protocol h2 through tunnels (the origins at their ends speak HTTP/1.1)"),
+        (robots.tls && robots.protocol == Protocol::H2c, "robot.protocol h2c over TLS (h2 is HTTP/2 over TLS)"),
+        (robots.pipeline > 1, "robot.pipeline over HTTP/2 (robot.streams_max says how many requests go side by side)"),
+        (robots.read_bytes_per_s > 0, "robot.read_rate over HTTP/2"),
+        (
+            workload.client_link != workload::Link::default(),
+            "a client_link over HTTP/2 (its windows are not modelled for many streams)",
+        ),
+    ]
 }
 
 fn content(content: &workload::Content) -> Content {
@@ -314,6 +341,7 @@ fn robots(workload: &Workload, count: u32, mode: Mode) -> RobotSettings {
         pipeline: given.pipeline.max(1),
         waiting_max: WAITING_MAX,
         version: if given.protocol == Protocol::Http10 { Version::Http10 } else { Version::Http11 },
+        streams: given.protocol.is_http2().then(|| streams(given)),
         abort: given.abort,
         read_bytes_per_s: given.read_bytes_per_s,
         cookie: requests.cookie,
@@ -325,6 +353,14 @@ fn robots(workload: &Workload, count: u32, mode: Mode) -> RobotSettings {
         timeout: TIMEOUT,
         link: link(&workload.client_link),
         ..RobotSettings::default()
+    }
+}
+
+fn streams(given: &workload::Robots) -> StreamSettings {
+    StreamSettings {
+        streams_max: given.streams_max,
+        stream_window_bytes: u32::try_from(given.stream_window_bytes).unwrap_or(u32::MAX),
+        connection_window_bytes: u32::try_from(given.connection_window_bytes).unwrap_or(u32::MAX),
     }
 }
 

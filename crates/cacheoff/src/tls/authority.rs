@@ -3,8 +3,8 @@
 
 use super::{INSIDE, provider};
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType,
+    BasicConstraints, Certificate, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, SanType,
 };
 use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -80,14 +80,7 @@ impl Authority {
         versions: &[&'static SupportedProtocolVersion],
     ) -> Result<ServerConfig, String> {
         let failed = |error: &dyn fmt::Display| format!("no certificate for the origin {address}: {error}");
-        let mut params = params(name);
-        let name = name.try_into().map_err(|error: rcgen::Error| failed(&error))?;
-        params.subject_alt_names = vec![SanType::IpAddress(address), SanType::DnsName(name)];
-        params.is_ca = IsCa::ExplicitNoCa;
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        params.use_authority_key_identifier_extension = true;
-        let certificate = params.signed_by(&self.key, &self.issuer).map_err(|error| failed(&error))?;
+        let certificate = self.certify(address, name).map_err(|error| failed(&error))?;
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.serialize_der()));
         let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(versions);
         let mut config = builder
@@ -96,6 +89,23 @@ impl Authority {
         config.alpn_protocols = vec![INSIDE.to_vec()];
         config.ticketer = self.tickets.clone();
         Ok(config)
+    }
+
+    /// A certificate for a server and its key, as PEM, for a program that speaks TLS itself.
+    pub fn pair(&self, address: IpAddr, name: &str) -> Result<(String, String), String> {
+        let certificate = self.certify(address, name).map_err(|error| error.to_string())?;
+        Ok((certificate.pem(), self.key.serialize_pem()))
+    }
+
+    fn certify(&self, address: IpAddr, name: &str) -> Result<Certificate, rcgen::Error> {
+        let mut params = params(name);
+        let name = name.try_into()?;
+        params.subject_alt_names = vec![SanType::IpAddress(address), SanType::DnsName(name)];
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.use_authority_key_identifier_extension = true;
+        params.signed_by(&self.key, &self.issuer)
     }
 }
 

@@ -51,6 +51,11 @@ impl Channel {
         self.session.is_some()
     }
 
+    /// The protocol that was chosen by ALPN (RFC 7301), once the handshake is through.
+    pub fn protocol(&self) -> Option<&[u8]> {
+        self.session.as_ref().and_then(|session| session.alpn_protocol())
+    }
+
     /// Goes on with the handshake; `None` when the kernel must be waited for.
     pub fn shake(&mut self) -> io::Result<Option<Shaken>> {
         let Some(session) = &mut self.session else { return Ok(Some(Shaken { resumed: false, rounds: 0 })) };

@@ -17,8 +17,10 @@ use std::sync::Arc;
 
 /// Sessions that a robot keeps: those of four servers, eight tickets each.
 const SESSIONS_MAX: usize = 32;
-/// The protocol inside (RFC 7301), the same for robots and origins.
+/// The protocol inside (RFC 7301), the same for origins and for robots that speak HTTP/1.1.
 const INSIDE: &[u8] = b"http/1.1";
+/// The protocol of robots that speak HTTP/2, and nothing else (RFC 9113 section 3.2).
+const HTTP2: &[u8] = b"h2";
 
 /// TLS of a run.
 #[derive(Clone, Debug)]
@@ -60,8 +62,11 @@ impl Tls {
     }
 
     /// The configuration of one robot, with sessions of its own: robots are different people.
-    pub fn robot(&self) -> Arc<ClientConfig> {
+    pub fn robot(&self, speaks_http2: bool) -> Arc<ClientConfig> {
         let mut own = ClientConfig::clone(&self.robots);
+        if speaks_http2 {
+            own.alpn_protocols = vec![HTTP2.to_vec()];
+        }
         own.resumption = Resumption::store(Arc::new(ClientSessionMemoryCache::new(SESSIONS_MAX)));
         Arc::new(own)
     }

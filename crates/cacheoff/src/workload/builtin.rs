@@ -34,6 +34,7 @@ pub static BUILTIN: &[Builtin] = builtin!(
     "packages",
     "models",
     "thin-pipes",
+    "streams",
     "cms",
     "flash",
     "live",

@@ -85,6 +85,12 @@ pub struct Robots {
     pub embeds_of_304: bool,
     /// Requests that are sent on a connection before the first of them is answered.
     pub pipeline: u32,
+    /// Requests under way at once on a connection of HTTP/2.
+    pub streams_max: u32,
+    /// Bytes of a body that may come over HTTP/2 before the robot has read any of it.
+    pub stream_window_bytes: u64,
+    /// Bytes of all bodies of a connection that may come so.
+    pub connection_window_bytes: u64,
     /// Share of the replies whose reading is broken off.
     pub abort: f64,
     /// Bytes per second at which a robot reads; 0 is as they come.
@@ -95,6 +101,13 @@ pub struct Robots {
     pub together: bool,
     /// Each logs in at the proxy as a user of its own.
     pub proxy_login: bool,
+}
+
+impl Robots {
+    /// Whether the connection is TLS: `h2` always is.
+    pub fn speaks_tls(&self) -> bool {
+        self.tls || self.protocol == Protocol::H2
+    }
 }
 
 /// When a robot sends its next request.
@@ -137,21 +150,29 @@ pub enum Protocol {
     Http10,
     /// HTTP/1.1.
     Http11,
-    /// HTTP/2.
-    Http2,
+    /// HTTP/2 in the clear, by prior knowledge.
+    H2c,
+    /// HTTP/2 over TLS, by ALPN.
+    H2,
 }
 
 impl Protocol {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Http10, Self::Http11, Self::Http2];
+    pub const ALL: [Self; 4] = [Self::Http10, Self::Http11, Self::H2c, Self::H2];
 
     /// The word of workloads and reports.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Http10 => "http/1.0",
             Self::Http11 => "http/1.1",
-            Self::Http2 => "http/2",
+            Self::H2c => "h2c",
+            Self::H2 => "h2",
         }
+    }
+
+    /// Whether it is HTTP/2.
+    pub fn is_http2(self) -> bool {
+        matches!(self, Self::H2c | Self::H2)
     }
 }
 

@@ -49,7 +49,7 @@ pub(super) static KNOBS: &[Knob<Workload>] = &[
     Whole::new(
         "robot.protocol",
         Field::Word {
-            form: "http/1.0, http/1.1 or http/2",
+            form: "http/1.0, http/1.1, h2c or h2",
             read: |w| w.robots.protocol.as_str().to_owned(),
             write: |w, text| {
                 let found = Protocol::ALL.into_iter().find(|each| each.as_str() == text);
@@ -57,7 +57,7 @@ pub(super) static KNOBS: &[Knob<Workload>] = &[
                 found.is_some()
             },
         },
-        "Protocol between robots and cache; HTTP/1.0 asks for `keep-alive` if connections serve more than one request.",
+        "Protocol between robots and cache; HTTP/1.0 asks for `keep-alive` if connections serve more than one request. `h2c` is HTTP/2 in the clear by prior knowledge, `h2` is HTTP/2 over TLS by ALPN: a robot has one connection to a host, on which its requests go side by side.",
     ),
     Whole::new("robot.tls", Field::Flag(|w| &mut w.robots.tls), "Robots speak TLS and refuse clear text."),
     Whole::new(
@@ -77,6 +77,24 @@ pub(super) static KNOBS: &[Knob<Workload>] = &[
         "Requests that are sent on a connection before the first of them is answered (RFC 9112 section 9.3.2); another connection is opened when all have so many. POST, PUT and purges wait for a connection of their own.",
     )
     .between(1.0, 64.0),
+    Whole::new(
+        "robot.streams_max",
+        Field::Few(|w| &mut w.robots.streams_max),
+        "Requests under way at once on a connection of HTTP/2, if the cache permits as many (SETTINGS_MAX_CONCURRENT_STREAMS); further ones wait, and the wait counts. 100 is what Chromium assumes.",
+    )
+    .between(1.0, 10_000.0),
+    Whole::new(
+        "robot.stream_window",
+        Field::Amount(Unit::Size, |w| &mut w.robots.stream_window_bytes),
+        "Bytes of one body that may come over HTTP/2 before the robot has read any of it (SETTINGS_INITIAL_WINDOW_SIZE); opened again when half is used. 6 MB is Chromium's.",
+    )
+    .between(1.0, 2_147_483_647.0),
+    Whole::new(
+        "robot.connection_window",
+        Field::Amount(Unit::Size, |w| &mut w.robots.connection_window_bytes),
+        "Bytes of all bodies of a connection of HTTP/2 that may come so; 64 KB at least, as the protocol has it. 15 MB is Chromium's.",
+    )
+    .between(65_535.0, 2_147_483_647.0),
     Whole::new(
         "robot.embed_recurrence",
         Field::Share(|w| &mut w.robots.embed_recurrence),

@@ -28,6 +28,8 @@ fn play(name: &str, mode: &str, store: &str) -> Result<(), String> {
         disk_mb: 256,
         cores: vec![0],
         servers: Servers::default(),
+        listener: cacheoff::ledger::Listener::Http,
+        authority: None,
     };
     let prepared = Prepared::new(EntrySpec::builtin(name)?, post)?;
     prepared.prepare()?;
@@ -164,6 +166,8 @@ fn what_entries_say_of_collapsing_and_reloads_is_true() {
             disk_mb: 256,
             cores: vec![0],
             servers: Servers::default(),
+            listener: cacheoff::ledger::Listener::Http,
+            authority: None,
         };
         let prepared = match Prepared::new(spec, post) {
             Ok(prepared) => prepared,

@@ -7,5 +7,6 @@ mod lies;
 mod official;
 mod pages;
 mod power_cut;
+mod streams;
 mod traces;
 mod trouble;

@@ -304,7 +304,11 @@ fn a_proxy_that_dies_is_counted_and_the_run_goes_on_to_its_end() {
 fn what_cannot_be_played_is_refused_with_its_knobs_and_flags() {
     let folder = tempfile::tempdir().unwrap();
     let cases = [
-        ("--set robot.protocol=http/2", "robot.protocol"),
+        ("--set robot.protocol=h2c", "robot.protocol h2c or h2 without a cache"),
+        ("--site http://127.0.0.1:1 --set robot.protocol=h2", "write the --site as https://"),
+        ("--proxy 127.0.0.1:1 --set robot.protocol=h2 --insecure", "through tunnels"),
+        ("--site https://127.0.0.1:1 --insecure --set robot.protocol=h2c", "h2c over TLS"),
+        ("--proxy 127.0.0.1:1 --set robot.protocol=h2c --set robot.pipeline=2", "robot.pipeline"),
         ("--site https://127.0.0.1:1", "--ca FILE"),
         ("--site http://127.0.0.1:1 --tls --insecure", "https://"),
         ("--site https://127.0.0.1:1 --insecure --ca-out /dev/null", "--ca-out"),

@@ -18,7 +18,10 @@ impl Worker {
             return;
         }
         let before = self.dispatching.replace(robot);
-        self.dispatch_all(robot);
+        match self.settings.robots.streams {
+            None => self.dispatch_all(robot),
+            Some(_) => self.dispatch_streams(robot),
+        }
         self.dispatching = before;
     }
 
@@ -106,7 +109,7 @@ impl Worker {
     }
 
     /// A request leaves the queue.
-    fn job(&mut self, mut wish: Wish) -> Box<Job> {
+    pub(super) fn job(&mut self, mut wish: Wish) -> Box<Job> {
         self.crowd.age(&self.settings, &mut wish, self.clock.unix);
         let object = wish.name.fingerprint();
         let purges = wish.kind == Kindred::Purge;
@@ -156,7 +159,7 @@ impl Worker {
         self.under_way += 1;
         let (hop, tls) = (self.settings.route.hop(job.wish.name.server), self.settings.tls.as_ref());
         let tls = tls.filter(|_| self.settings.route.tls);
-        let secure = tls.map(|tls| self.speakers.entry(robot).or_insert_with(|| tls.robot()).clone());
+        let secure = tls.map(|tls| self.speakers.entry(robot).or_insert_with(|| tls.robot(false)).clone());
         let desk = desk(&self.settings, &self.journal, &self.clock, self.now, &mut self.buffer);
         match Ask::connect(robot, from, secure, job, &desk, &mut self.stream) {
             Ok(ask) => {

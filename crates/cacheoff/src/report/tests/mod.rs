@@ -284,8 +284,8 @@ fn csv_has_a_row_per_run_and_a_cell_per_column() {
     let csv = csv(&contest());
     let rows: Vec<&str> = csv.lines().collect();
     assert_eq!(rows.len(), 14);
-    assert_eq!(rows[0].split(',').count(), 8 + METRICS.len());
-    assert_eq!(rows[1].split(',').count(), 8 + METRICS.len());
+    assert_eq!(rows[0].split(',').count(), 9 + METRICS.len());
+    assert_eq!(rows[1].split(',').count(), 9 + METRICS.len());
     assert!(rows[13].contains("not installed"), "{}", rows[13]);
 }
 

@@ -103,6 +103,7 @@ fn request(recorder: &mut Recorder, entry: Invented, draw: &mut Draw) {
         first_byte: service / 2,
         wait,
         missing: (offered && !hit).then_some(missing),
+        beside: None,
     });
     if !hit {
         recorder.origin().requests += 1;
@@ -152,6 +153,8 @@ fn head(entry: Invented, round: u32, peak: f64) -> Run {
         repeats: Vec::new(),
         cacheoff: "0.1.0".to_owned(),
         label: entry.label.to_owned(),
+        protocol: "http/1.0".to_owned(),
+        streams: None,
         tls: None,
         round,
         started_unix: 1_795_246_200 + u64::from(round) * 130,
@@ -166,6 +169,7 @@ fn head(entry: Invented, round: u32, peak: f64) -> Run {
             errors_max: Some(0.03),
             dhr_min: Some(0.25),
             names: String::new(),
+            listener: crate::ledger::Listener::Http,
         },
         seed: 42,
         target: Target {

@@ -25,7 +25,7 @@ const SHORT: Duration = Duration::from_millis(1500);
 /// Versions of a second each are surely stale after this long.
 const LONG: Duration = Duration::from_secs(7);
 
-fn content() -> Content {
+pub(super) fn content() -> Content {
     Content {
         name: "page".into(),
         media: "text/html".into(),
@@ -43,12 +43,12 @@ fn content() -> Content {
     }
 }
 
-fn law(content: Content) -> Law {
+pub(super) fn law(content: Content) -> Law {
     let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     Law { seed: 7, tag: 0xCAFE, epoch, contents: vec![content], ..Law::default() }
 }
 
-fn settings(law: Law, cache: SocketAddr) -> Settings {
+pub(super) fn settings(law: Law, cache: SocketAddr) -> Settings {
     let origins = OriginSettings { servers: 2, idle: Duration::from_secs(5), ..OriginSettings::default() };
     let robots = RobotSettings {
         count: 10,
@@ -76,7 +76,7 @@ fn settings(law: Law, cache: SocketAddr) -> Settings {
     }
 }
 
-fn order(settings: Settings, length: Duration) -> Order {
+pub(super) fn order(settings: Settings, length: Duration) -> Order {
     let phase = Phase::flat("all", Goal::Time(length));
     Order {
         settings,
@@ -91,7 +91,7 @@ fn order(settings: Settings, length: Duration) -> Order {
     }
 }
 
-fn whole(ledger: &Ledger) -> Interval {
+pub(super) fn whole(ledger: &Ledger) -> Interval {
     let mut whole = Interval::default();
     ledger.intervals.iter().for_each(|interval| whole.extend(interval));
     whole

@@ -1,0 +1,175 @@
+//! Connections of robots that speak HTTP/2: one for each host that a robot meets, on which its requests go side by side.
+
+use super::{LINK, TRIES_MAX, TimerEvent, Worker, desk};
+use crate::engine::slots::Slot;
+use crate::ledger::{Side, Trouble};
+use crate::robot::{Job, Multiplexed, Room, StreamOutcome, robot_address, trouble_of};
+
+impl Worker {
+    /// Sends the robot's waiting requests on its connections, as far as they have room. A connection is turned later, so that
+    /// requests that come together leave together.
+    pub(super) fn dispatch_streams(&mut self, robot: u32) {
+        loop {
+            let found = &mut self.crowd.robots[robot as usize];
+            if found.rests_until > self.now {
+                return;
+            }
+            let Some(wish) = found.queue.front_mut() else { return };
+            let end = self.settings.route.authority(wish.name.server);
+            let slots = found.links.iter().copied();
+            let mut rooms = slots.filter_map(|slot| {
+                let link = self.links.at(slot).filter(|link| link.end == end)?;
+                Some((slot, link.room()))
+            });
+            match rooms.find(|(_, room)| *room != Room::Gone) {
+                Some((slot, Room::Free)) => {
+                    let Some(wish) = found.queue.pop_front() else { return };
+                    let job = self.job(wish);
+                    self.send_on(slot, robot, job);
+                }
+                Some(_) => {
+                    wish.waited = true;
+                    return;
+                }
+                None if self.has_connection_to_spare(robot) => {
+                    let Some(wish) = self.crowd.robots[robot as usize].queue.pop_front() else { return };
+                    let job = self.job(wish);
+                    self.connect_link(robot, job);
+                }
+                None => return,
+            }
+        }
+    }
+
+    /// Whether the robot may open one more connection, for which an idle one may have to end.
+    fn has_connection_to_spare(&mut self, robot: u32) -> bool {
+        let (open, max) = (self.crowd.robots[robot as usize].open, self.settings.robots.connections_max);
+        let no_files = self.links.len() >= self.connections_max;
+        if open < max && !no_files {
+            return true;
+        }
+        let slots = self.crowd.robots[robot as usize].links.clone();
+        let idle = slots.into_iter().find(|slot| self.links.at(*slot).is_some_and(|link| link.is_idle()));
+        if let Some(slot) = idle {
+            self.forget_link(slot, false);
+            return true;
+        }
+        if let Some(wish) = self.crowd.robots[robot as usize].queue.front_mut() {
+            wish.waited = true;
+        }
+        if no_files {
+            self.rest(robot);
+            let detail = "as many connections are under way as the limit of open files has room for";
+            self.trouble(Trouble::NoDescriptors, String::new(), detail);
+        }
+        false
+    }
+
+    fn send_on(&mut self, slot: Slot, robot: u32, job: Box<Job>) {
+        self.recorder.side(Side::Client).reused += 1;
+        self.crowd.robots[robot as usize].under_way += 1;
+        self.under_way += 1;
+        let desk = desk(&self.settings, &self.journal, &self.clock, self.now, &mut self.buffer);
+        if let Some(link) = self.links.at(slot) {
+            link.begin(job, &desk);
+        }
+        self.stirred.push(slot);
+    }
+
+    fn connect_link(&mut self, robot: u32, job: Box<Job>) {
+        let from = robot_address(self.crowd.robots[robot as usize].number, &self.settings.robots);
+        let found = &mut self.crowd.robots[robot as usize];
+        (found.open, found.under_way) = (found.open + 1, found.under_way + 1);
+        self.under_way += 1;
+        let (hop, tls) = (self.settings.route.hop(job.wish.name.server), self.settings.tls.as_ref());
+        let tls = tls.filter(|_| self.settings.route.tls);
+        let secure = tls.map(|tls| self.speakers.entry(robot).or_insert_with(|| tls.robot(true)).clone());
+        let desk = desk(&self.settings, &self.journal, &self.clock, self.now, &mut self.buffer);
+        let error = match Multiplexed::connect(robot, from, secure, job, &desk, &mut self.stream) {
+            Ok(link) => {
+                let slot = self.links.insert(link);
+                let watched = self.links.at(slot).map(|link| self.poll.watch(link.socket(), slot.token(LINK)));
+                self.crowd.robots[robot as usize].links.push(slot);
+                let Some(Err(error)) = watched else { return };
+                let job = self.links.remove(slot).and_then(Multiplexed::abandon);
+                self.crowd.robots[robot as usize].links.retain(|link| *link != slot);
+                job.map(|job| (job, error))
+            }
+            Err(failed) => Some(failed),
+        };
+        self.gone(robot);
+        if let Some((job, error)) = error {
+            let detail = format!("no connection from {from} to {hop}: {error}");
+            self.failed(robot, job, trouble_of(&error), detail, 0);
+        }
+    }
+
+    /// Turns the connections that have something to send or to take in.
+    pub(super) fn turn_stirred(&mut self) {
+        while let Some(slot) = self.stirred.pop() {
+            while self.turn_link(slot) {}
+        }
+    }
+
+    /// One turn of a connection; says whether another one follows.
+    fn turn_link(&mut self, slot: Slot) -> bool {
+        let Some(link) = self.links.at(slot) else { return false };
+        let mut desk = desk(&self.settings, &self.journal, &self.clock, self.now, &mut self.buffer);
+        let outcome = link.step(&mut desk);
+        let robot = link.robot;
+        if let Some(took) = link.connected.take() {
+            self.recorder.connected(Side::Client, Some(took));
+        }
+        if let Some((shaken, took)) = link.shaken.take() {
+            self.recorder.shaken(Side::Client, shaken.resumed, Some(took));
+        }
+        match outcome {
+            StreamOutcome::Poll => return false,
+            StreamOutcome::Wake(at) => {
+                self.timers.set(at, TimerEvent::Link(slot));
+                return false;
+            }
+            StreamOutcome::Open => self.dispatch(robot),
+            StreamOutcome::Done(report) => self.done(robot, report),
+            StreamOutcome::Failed(job, trouble, detail) => self.failed(robot, job, trouble, detail, 0),
+            StreamOutcome::Again(job, trouble, detail) if job.wish.tries >= TRIES_MAX => {
+                self.failed(robot, job, trouble, detail, 0);
+            }
+            StreamOutcome::Again(job, ..) => {
+                self.finished(robot);
+                self.send_again(robot, job);
+            }
+            StreamOutcome::Accused((trouble, detail)) => self.trouble(trouble, String::new(), &detail),
+            StreamOutcome::Ended(by_cache) => {
+                self.forget_link(slot, by_cache);
+                self.dispatch(robot);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// A connection is over.
+    fn forget_link(&mut self, slot: Slot, by_cache: bool) {
+        let Some(link) = self.links.remove(slot) else { return };
+        let side = self.recorder.side(Side::Client);
+        match by_cache {
+            true => side.closed_by_cache += 1,
+            false => side.closed += 1,
+        }
+        self.crowd.robots[link.robot as usize].links.retain(|other| *other != slot);
+        self.gone(link.robot);
+    }
+
+    /// Each second: requests that take too long, each by itself.
+    pub(super) fn expire_links(&mut self) {
+        let (now, timeout) = (self.now, self.settings.robots.timeout);
+        let slots: Vec<Slot> = self.links.iter().map(|(slot, _)| slot).collect();
+        for slot in slots {
+            if let Some(link) = self.links.at(slot) {
+                link.expire(now, timeout);
+                self.stirred.push(slot);
+            }
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! The state of a connection without a socket: whatever comes, each request is told of once, and nothing makes it panic.
+
+use super::state::{End, Event, State};
+use super::{StreamSettings, head};
+use crate::distribution::Distribution;
+use crate::journal::Journal;
+use crate::ledger::{Beside, Mode, Trouble};
+use crate::object::{Content, Law, Life, Name, Refused, World};
+use crate::origin::Hosts;
+use crate::random::Seal;
+use crate::robot::demand::Client;
+use crate::robot::{Company, Desk, Job, Kindred, RobotSettings, Route, Wish};
+use crate::wire::{Clock, Xact};
+use larder_wire::h2::frame::{self, Frame};
+use larder_wire::h2::hpack::{Decoder, FieldList, write_field};
+use larder_wire::h2::{ErrorCode, PREFACE};
+use proptest::prelude::*;
+use std::time::Duration;
+
+const NOW: u64 = 1_800_000_000;
+
+/// The surroundings of a connection.
+struct Around {
+    law: Law,
+    settings: RobotSettings,
+    route: Route,
+    journal: Journal,
+    clock: Clock,
+}
+
+impl Around {
+    fn new(bytes: f64) -> Self {
+        let content = Content {
+            name: "page".into(),
+            media: "text/html".into(),
+            size: Distribution::Constant(bytes),
+            size_bytes_max: bytes as u64,
+            cachable: 1.0,
+            refused: Refused::default(),
+            endings: Vec::new(),
+            embeds: None,
+            life: Life::Static,
+            variants: 1,
+            etag: true,
+            personal: false,
+            cache_control: "public".into(),
+        };
+        Self {
+            law: Law { seed: 7, tag: 1, epoch: NOW, contents: vec![content], ..Law::default() },
+            settings: RobotSettings::default(),
+            route: Route {
+                mode: Mode::Reverse,
+                address: Some("127.0.0.1:1".parse().unwrap()),
+                host: "site.test".to_owned(),
+                origin_port: 80,
+                hosts: Hosts::default(),
+                names: false,
+                tls: false,
+                purge: String::new(),
+            },
+            journal: Journal::new(Seal::random(), 1, false),
+            clock: Clock::at(NOW),
+        }
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&Desk<'_>) -> T) -> T {
+        let Self { law, settings, route, journal, clock } = self;
+        act(&Desk { law, settings, route, journal, clock, now: Duration::from_secs(1), buffer: &mut [] })
+    }
+
+    fn job(&self, number: u64, kind: Kindred) -> Box<Job> {
+        let name = Name { server: 0, content: 0, world: World::Public { worker: 0 }, number, embedded: false };
+        let wish = Wish {
+            name,
+            facts: self.law.facts(&name),
+            kind,
+            repeat: true,
+            variant: 0,
+            new_variant: false,
+            expired: false,
+            intended: Duration::ZERO,
+            waited: false,
+            tries: 0,
+            children: Vec::new(),
+            expects: false,
+            parts: Vec::new(),
+            abort_at: None,
+            client: Client::default(),
+            personal: false,
+        };
+        Job::new(wish, Xact { tag: 1, number }, Company::default(), false, Duration::ZERO)
+    }
+}
+
+fn settings_frame() -> Vec<u8> {
+    let mut out = Vec::new();
+    frame::write_settings(&mut out, &frame::Settings::default());
+    out
+}
+
+fn is_request(event: &Event) -> bool {
+    !matches!(event, Event::Accused(_))
+}
+
+/// Requests are begun, bytes come, the connection ends; the number of requests that were told of.
+fn told(requests: usize, bytes: &[u8], cuts: usize) -> usize {
+    let around = Around::new(500.0);
+    let mut state = State::new(StreamSettings::default(), false);
+    around.with(|desk| {
+        for number in 0..requests {
+            let kind = if number % 3 == 2 { Kindred::Post(700) } else { Kindred::Basic };
+            state.begin(around.job(number as u64 + 1, kind), desk);
+        }
+        let mut end = End { trouble: Trouble::Reset, detail: "closed".to_owned(), code: None };
+        for piece in bytes.chunks(bytes.len().div_ceil(cuts).max(1)) {
+            state.pump(desk.now);
+            if let Err(found) = state.receive(piece, desk) {
+                end = found;
+                break;
+            }
+        }
+        state.end(&end, desk.now);
+    });
+    assert!(state.streams.is_empty());
+    state.events.iter().filter(|event| is_request(event)).count()
+}
+
+#[test]
+fn the_preface_and_a_request_are_those_that_a_server_reads() {
+    let around = Around::new(500.0);
+    let mut state = State::new(StreamSettings::default(), true);
+    around.with(|desk| state.begin(around.job(1, Kindred::Basic), desk));
+    let rest = state.out.strip_prefix(PREFACE).unwrap();
+    let (first, len) = frame::read(rest, 1 << 14).unwrap().unwrap();
+    let Frame::Settings(own) = first else { panic!("{first:?}") };
+    assert_eq!((own.takes_pushes, own.window), (Some(false), Some(6 << 20)));
+    let (second, more) = frame::read(&rest[len..], 1 << 14).unwrap().unwrap();
+    assert_eq!(second, Frame::WindowUpdate { stream: 0, bytes: (15 << 20) - 65_535 });
+    let (third, _) = frame::read(&rest[len + more..], 1 << 14).unwrap().unwrap();
+    let Frame::Headers { stream: 1, fragment, ends_stream: true, ends_headers: true } = third else {
+        panic!("{third:?}")
+    };
+    let mut list = FieldList::default();
+    Decoder::new().decode(fragment, 1 << 16, &mut list).unwrap();
+    let names: Vec<_> = list.iter().map(|(name, _)| String::from_utf8_lossy(name).into_owned()).collect();
+    assert_eq!(names[..4], [":method", ":scheme", ":authority", ":path"]);
+    assert!(names.iter().all(|name| name.bytes().all(|byte| !byte.is_ascii_uppercase())), "{names:?}");
+    assert!(
+        list.iter().any(|line| line == (&b":authority"[..], &b"site.test"[..])) && !names.contains(&"host".to_owned())
+    );
+    assert!(list.iter().any(|line| line == (&b":scheme"[..], &b"https"[..])));
+}
+
+#[test]
+fn fields_of_a_connection_are_named_and_other_nonsense_is_refused() {
+    let list = |lines: &[(&str, &str)]| {
+        let mut block = Vec::new();
+        for (name, value) in lines {
+            write_field(&mut block, name.as_bytes(), value.as_bytes(), false);
+        }
+        let mut list = FieldList::default();
+        Decoder::new().decode(&block, 1 << 16, &mut list).unwrap();
+        list
+    };
+    let (head, field) = head::reply(&list(&[(":status", "200"), ("upgrade", "h3"), ("x-a", "b")])).unwrap();
+    assert_eq!((head.status, field.as_deref()), (200, Some("upgrade: h3")));
+    assert!(head.fields.contains("X-A") && !head.fields.contains("Upgrade"));
+    assert_eq!(
+        head::trailers(&list(&[("transfer-encoding", "chunked")])),
+        Ok(Some("transfer-encoding: chunked".into()))
+    );
+    for lines in [
+        &[("x-a", "b")][..],
+        &[(":status", "20")],
+        &[(":status", "101")],
+        &[(":status", "200"), (":status", "200")],
+        &[(":status", "200"), ("x-a", " b")],
+        &[(":status", "200"), ("content-length", "1"), ("content-length", "2")],
+        &[],
+    ] {
+        let read = head::reply(&list(lines)).and_then(|(head, _)| {
+            let framing = larder_wire::framing::of_response(&head, &larder_wire::Method::Get);
+            framing.map(|_| ()).map_err(|fault| fault.to_string())
+        });
+        assert!(read.is_err(), "{lines:?}");
+    }
+    assert!(head::trailers(&list(&[(":status", "200")])).is_err());
+}
+
+/// A small object is alone until another request begins; beside a large one it is beside that.
+#[test]
+fn a_small_request_is_alone_or_beside_a_large_one() {
+    let (small, large) = (Around::new(500.0), Around::new(2e6));
+    let mut state = State::new(StreamSettings::default(), false);
+    let began = |state: &mut State, around: &Around, number| {
+        around.with(|desk| state.begin(around.job(number, Kindred::Basic), desk));
+    };
+    let beside = |state: &State, number: u32| state.streams[&number].job.beside;
+    began(&mut state, &small, 1);
+    assert_eq!(beside(&state, 1), Some(Beside::Nothing));
+    began(&mut state, &small, 2);
+    assert_eq!((beside(&state, 1), beside(&state, 3)), (None, None));
+    began(&mut state, &large, 3);
+    began(&mut state, &small, 4);
+    assert_eq!((beside(&state, 5), beside(&state, 7)), (None, Some(Beside::Large)));
+}
+
+#[test]
+fn goaway_gives_back_what_was_not_taken() {
+    let around = Around::new(500.0);
+    let mut state = State::new(StreamSettings::default(), false);
+    let mut bytes = settings_frame();
+    frame::write_go_away(&mut bytes, 3, ErrorCode::NoError, "");
+    around.with(|desk| {
+        (1..=4).for_each(|number| state.begin(around.job(number, Kindred::Basic), desk));
+        state.receive(&bytes, desk).map_err(|end| end.detail).unwrap();
+    });
+    let again = |event: &Event| matches!(event, Event::Again(_, Trouble::StreamRefused, _));
+    assert_eq!((state.streams.len(), state.events.iter().filter(|event| again(event)).count()), (2, 2));
+    assert!(!state.is_open());
+}
+
+proptest! {
+    #[test]
+    fn each_request_is_told_of_once(
+        requests in 0usize..6,
+        frames in prop::collection::vec((0u8..12, any::<u8>(), 0u32..14, prop::collection::vec(any::<u8>(), 0..40)), 0..30),
+        cuts in 1usize..5,
+        begins: bool,
+    ) {
+        let mut bytes = if begins { settings_frame() } else { Vec::new() };
+        for (kind, flags, stream, payload) in frames {
+            bytes.extend_from_slice(&(payload.len() as u32).to_be_bytes()[1..]);
+            bytes.extend_from_slice(&[kind, flags]);
+            bytes.extend_from_slice(&stream.to_be_bytes());
+            bytes.extend_from_slice(&payload);
+        }
+        prop_assert_eq!(told(requests, &bytes, cuts), requests);
+    }
+
+    #[test]
+    fn any_bytes_can_be_read(requests in 0usize..4, bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        prop_assert_eq!(told(requests, &bytes, 2), requests);
+    }
+}
