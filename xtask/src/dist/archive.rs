@@ -63,7 +63,8 @@ pub fn tar(entries: &[Entry], prefix: &str, seconds: u64) -> Result<Vec<u8>, Tro
 }
 
 fn tar_header(entry: &Entry, prefix: &str, seconds: u64) -> Result<[u8; 512], Trouble> {
-    let slash = if entry.bytes.is_none() { "/" } else { "" };
+    // The folder that all is in has no name but the prefix, which ends with a slash.
+    let slash = if entry.bytes.is_none() && !entry.path.is_empty() { "/" } else { "" };
     let name = format!("{prefix}{}{slash}", entry.path);
     if name.len() > 100 {
         return Err(format!("{name} is too long a name for an archive: at most 100 bytes"));

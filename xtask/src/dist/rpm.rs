@@ -1,7 +1,7 @@
 //! The package of RPM, made by `rpmbuild` where that is installed; its host, time and payload are fixed.
 
 use super::Release;
-use super::archive::{Entry, complete, gzip, tar};
+use super::archive::{Entry, complete, gzip, mail_date, tar};
 use crate::shell::{self, Trouble};
 use std::fs;
 use std::process::Command;
@@ -19,12 +19,17 @@ pub fn package(release: &Release) -> Result<Option<(String, Vec<u8>)>, Trouble> 
     let source = tar(&complete(content(release)?), "", release.seconds)?;
     fs::write(top.join(format!("SOURCES/larder-{}.tar", release.version)), source).map_err(trouble)?;
     fs::write(top.join("larder.spec"), release.text("packaging/larder.spec")?).map_err(trouble)?;
+    // As `Sat Nov 28 2026`, which stands in lists of changes.
+    let date = mail_date(release.seconds).replace(',', "");
+    let words: Vec<&str> = date.split(' ').collect();
+    let [week, day, month, year, ..] = words[..] else { return Err(format!("{date} is no date")) };
     let mut command = Command::new(rpmbuild);
     command.env("SOURCE_DATE_EPOCH", release.seconds.to_string()).env("LC_ALL", "C");
     command.args(["-bb", "--quiet", "--target", &release.architecture]);
     for (name, value) in [
         ("_topdir", &*top.to_string_lossy()),
         ("larder_version", &release.version),
+        ("larder_date", &format!("{week} {month} {day} {year}")),
         ("_buildhost", "localhost"),
         ("use_source_date_epoch_as_buildtime", "1"),
         ("clamp_mtime_to_source_date_epoch", "1"),
@@ -50,6 +55,8 @@ fn content(release: &Release) -> Result<Vec<Entry>, Trouble> {
         Entry::file("usr/lib/systemd/system/larder.service", packaging("larder.service")?),
         Entry::file("usr/lib/systemd/system/larder.socket", packaging("larder.socket")?),
         Entry::file("usr/lib/sysusers.d/larder.conf", packaging("larder.sysusers")?),
+        Entry::folder("var/lib/larder", 0o750, 0),
+        Entry::folder("var/log/larder", 0o750, 0),
         Entry::file("usr/share/bash-completion/completions/larder", release.papers.completion("bash")?),
         Entry::file("usr/share/zsh/site-functions/_larder", release.papers.completion("zsh")?),
         Entry::file("usr/share/fish/vendor_completions.d/larder.fish", release.papers.completion("fish")?),

@@ -115,6 +115,8 @@ fn the_package_of_debian_is_one_for_its_own_tool() {
     assert!(text(&fields).contains("Package: larder\n") && text(&fields).contains("Depends: ca-certificates"));
     let list = text(&told("dpkg-deb", |deb| deb.arg("--contents").arg(&package)).unwrap());
     assert!(list.contains("./usr/bin/larder\n") && list.contains("./etc/larder/larder.toml\n"), "{list}");
+    // dpkg notes each name, and takes no package away that has an empty one.
+    assert!(list.lines().next().unwrap().ends_with(" ./") && !list.contains("//"), "{list}");
     let folder = made.folder.path().join("unpacked");
     told("dpkg-deb", |deb| deb.arg("--raw-extract").arg(&package).arg(&folder));
     let control = |name: &str| fs::read_to_string(folder.join("DEBIAN").join(name)).unwrap();
