@@ -157,7 +157,7 @@ fn size_of(length: usize) -> Result<u32, Trouble> {
 fn dos_time(seconds: u64) -> u32 {
     let (year, month, day) = date(seconds);
     let of_day = seconds % 86_400;
-    let time = (of_day / 3_600) << 11 | (of_day / 60 % 60) << 5 | of_day % 60 / 2;
+    let time = (of_day / 3_600) << 11 | (of_day / 60 % 60) << 5 | (of_day % 60 / 2);
     let day = year.saturating_sub(1980) << 9 | month << 5 | day;
     u32::try_from(day << 16 | time).unwrap_or_default()
 }
@@ -189,7 +189,7 @@ pub fn mail_date(seconds: u64) -> String {
     let (year, month, day) = date(seconds);
     let (days, of_day) = (seconds / 86_400, seconds % 86_400);
     let name = DAYS.iter().cycle().nth((days % 7) as usize).unwrap_or(&"");
-    let month = MONTHS.iter().nth(month as usize - 1).unwrap_or(&"");
+    let month = MONTHS.get(month as usize - 1).unwrap_or(&"");
     format!("{name}, {day:02} {month} {year} {:02}:{:02}:{:02} +0000", of_day / 3_600, of_day / 60 % 60, of_day % 60)
 }
 
