@@ -11,6 +11,7 @@ mod cluster;
 mod conformance;
 mod crash;
 mod crowd;
+mod dist;
 mod endure;
 mod fuzz;
 mod http;
@@ -101,6 +102,8 @@ enum Chore {
     Stall(stall::Args),
     /// The whole server in memory, with clients, origins, time and faults drawn from seeds: each law holds at each step.
     Simulate(simulate::Args),
+    /// All that is shipped: archive, packages of Debian and RPM, wheel, container image, with their sums.
+    Dist(dist::Args),
     /// Power cuts and killed processes: everything is read back and judged.
     Crash(crash::Args),
     /// The process that `crash` kills.
@@ -119,6 +122,7 @@ fn main() -> ExitCode {
         Chore::Agents(args) => agents::run(&args),
         Chore::Applications(args) => applications::run(&args),
         Chore::Attack(args) => attack::run(&args),
+        Chore::Dist(args) => dist::run(&args),
         Chore::Endure(args) => endure::run(&args),
         Chore::Browser(args) => browser::run(&args),
         Chore::Tools(args) => tools::run(&args),

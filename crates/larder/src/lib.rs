@@ -58,6 +58,7 @@ pub mod meter;
 pub mod mount;
 pub mod multiplexed;
 pub mod neighbours;
+pub mod notify;
 pub mod outbox;
 mod overload;
 pub mod package_index;

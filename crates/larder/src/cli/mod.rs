@@ -17,6 +17,7 @@ mod origin;
 mod papers;
 mod prefetch;
 mod purge;
+mod ready;
 mod recipes;
 mod reload;
 mod running;
@@ -96,6 +97,7 @@ pub fn main() -> ExitCode {
         Some(Command::New(command)) => new::new(&command),
         Some(Command::Test(flags)) => testing::test(&flags),
         Some(Command::Reload(flags)) => reload::reload(&flags),
+        Some(Command::Ready(flags)) => ready::ready(&flags),
         Some(Command::Doctor(flags)) => doctor(&flags),
         Some(Command::Completions { shell }) => papers::completions(shell),
         Some(Command::Man { folder }) => papers::manual(&folder),
@@ -208,6 +210,8 @@ enum Command {
     Test(testing::TestFlags),
     /// Have the running Larder read its configuration again; SIGHUP does the same
     Reload(Flags),
+    /// Say whether the running Larder serves requests: exit status 0 if it does, for health checks
+    Ready(Flags),
     /// Look at the surroundings (ports, limits, memory, disk, clock, names, trust) and say what to change
     Doctor(Flags),
     /// Print completions for a shell

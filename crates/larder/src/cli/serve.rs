@@ -3,6 +3,7 @@
 use super::AnyError;
 use crate::config::Config;
 use crate::diagnostics;
+use crate::notify::{self, ServiceState};
 use crate::server::{Plan, Server};
 use std::path::Path;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -16,6 +17,7 @@ pub(super) fn until_signal(plan: Plan, file: Option<&Path>) -> Result<(), AnyErr
     let server = Server::start(plan)?;
     server.shared().common.cache.disk().into_iter().for_each(|disk| super::tell_notices(disk));
     diagnostics::announce(welcome(&server, file));
+    notify::tell(ServiceState::Ready);
     runtime.block_on(async {
         loop {
             match signals.next().await {
@@ -25,6 +27,7 @@ pub(super) fn until_signal(plan: Plan, file: Option<&Path>) -> Result<(), AnyErr
             }
         }
     });
+    notify::tell(ServiceState::Stopping);
     diagnostics::say(format_args!("larder: letting requests end; a second signal does not wait"));
     let (stopped, wait) = tokio::sync::oneshot::channel();
     let stop = move || {

@@ -14,6 +14,7 @@ use std::fs;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -28,8 +29,9 @@ const EARLIEST_SECONDS: u64 = 1_767_225_600;
 
 pub(super) fn ports(config: &Config) -> Vec<Finding> {
     let runs = config.store_folder().is_some_and(|folder| UnixStream::connect(control::socket(&folder)).is_ok());
-    let listens =
-        config.listens.iter().filter(|listen| listen.socket.is_none()).map(|listen| ("listen", listen.address));
+    // A socket that is passed was opened before the start, and its port is in use for that reason.
+    let opened = config.listens.iter().filter(|listen| listen.socket.is_none() && listen.activation.is_none());
+    let listens = opened.map(|listen| ("listen", listen.address));
     let all = listens.chain(config.admin.map(|address| ("admin", address)));
     all.map(|(setting, address)| port(setting, address, runs)).collect()
 }
@@ -100,7 +102,23 @@ pub(super) fn memory(config: &Config) -> Finding {
 fn available_memory() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+    let free = line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024;
+    Some(group_limit().map_or(free, |limit| limit.min(free)))
+}
+
+/// The memory that the control group of this process may have (`MemoryMax=` of a unit, the limit of a container); version 2.
+fn group_limit() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let mut folder = Path::new("/sys/fs/cgroup").join(path);
+    let mut least = None;
+    // A group has no more than those above it.
+    while folder.starts_with("/sys/fs/cgroup") {
+        let own = fs::read_to_string(folder.join("memory.max")).ok().and_then(|text| text.trim().parse::<u64>().ok());
+        least = least.into_iter().chain(own).min();
+        folder.pop();
+    }
+    least
 }
 
 pub(super) fn clock() -> Finding {
@@ -217,6 +235,18 @@ mod tests {
         assert_eq!(port("listen", address, true).state, State::Well);
         drop(taken);
         assert_eq!(port("listen", address, false).state, State::Well);
+    }
+
+    #[test]
+    fn a_port_whose_socket_is_passed_is_not_tried() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        let listen = crate::config::Listen::at(address);
+        let mut config = Config { listens: vec![listen], admin: None, ..Config::default() };
+        config.store = Some("/nonexistent".into());
+        assert_eq!(ports(&config)[0].state, State::Bad);
+        config.listens[0].activation = Some("web".into());
+        assert_eq!(ports(&config), []);
     }
 
     #[test]

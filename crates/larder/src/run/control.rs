@@ -161,6 +161,16 @@ impl Client {
         changed(&self.ask_within(RELOAD_WITHIN, "POST", "/reload")?)
     }
 
+    /// Whether the server serves requests (`/readyz`). The inner `Err` is its reason for not doing so.
+    pub fn readiness(&self) -> io::Result<Result<(), String>> {
+        let answer = self.ask("GET", "/readyz")?;
+        if answer.starts_with(b"HTTP/1.1 503") {
+            let text = String::from_utf8_lossy(&answer);
+            return Ok(Err(text.split_once("\r\n\r\n").unwrap_or_default().1.trim().to_owned()));
+        }
+        body(&answer).map(|_| Ok(()))
+    }
+
     /// Has the server change something. The inner `Err` is the server's reason for refusing.
     pub fn change<A: DeserializeOwned>(&self, path: &str) -> io::Result<Result<A, String>> {
         changed(&self.ask("POST", path)?)

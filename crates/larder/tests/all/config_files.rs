@@ -48,6 +48,17 @@ fn the_beginning_in_the_documentation_works() {
 }
 
 #[test]
+fn the_files_of_the_packages_are_right() {
+    let service = good(include_str!("../../../../packaging/larder.toml"));
+    assert_eq!(service.store_folder().unwrap(), Path::new("/var/lib/larder"));
+    assert_eq!(service.listens[0].address.to_string(), "127.0.0.1:3128");
+    assert!(!service.page_is_closed());
+    let image = good(include_str!("../../../../packaging/image.toml"));
+    assert_eq!(image.store_folder().unwrap(), Path::new("/var/lib/larder"));
+    assert!(image.listens[0].address.ip().is_unspecified());
+}
+
+#[test]
 fn every_kind_of_value_is_taken() {
     let config = good(
         r#"

@@ -4,8 +4,10 @@ use super::stand;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 pub struct Running {
     pub child: Child,
@@ -327,4 +329,33 @@ fn clients_are_served_while_the_roots_of_the_system_are_read() {
     let answer = get("www.example");
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     running.end();
+}
+
+#[test]
+fn readiness_is_told_to_the_service_manager_and_to_a_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let config =
+        "admin = \"none\"\nmemory = \"16MB\"\ndisk = 0\nstore = \"store\"\n[[listen]]\naddress = \"127.0.0.1:0\"\n";
+    fs::write(folder.path().join("larder.toml"), config).unwrap();
+    let notified = UnixDatagram::bind(folder.path().join("notify")).unwrap();
+    notified.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let next = || {
+        let mut text = [0; 64];
+        let length = notified.recv(&mut text).unwrap();
+        String::from_utf8_lossy(&text[..length]).into_owned()
+    };
+    let ready = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_larder"));
+        command.current_dir(folder.path()).arg("ready").output().unwrap().status.code()
+    };
+    assert_eq!(ready(), Some(1));
+
+    let mut command = Command::new(env!("CARGO_BIN_EXE_larder"));
+    command.env("NOTIFY_SOCKET", folder.path().join("notify"));
+    let running = Running::of(command, folder.path());
+    assert_eq!(next(), "READY=1");
+    stand::wait_for("all workers serve", || ready() == Some(0));
+    running.end();
+    assert_eq!(next(), "STOPPING=1");
+    assert_eq!(ready(), Some(1));
 }
