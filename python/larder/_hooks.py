@@ -1,6 +1,7 @@
 """Hooks: loading of their files, and the connections on which Larder calls them."""
 
 import ast
+import fcntl
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -31,6 +32,8 @@ _RECEIVE_BYTES = 64 * 1024
 _EVENTS_MAX = 64
 # Replies that nobody takes delay the end of the process for so long at most.
 _UNSENT_SECONDS = 1.0
+# fcntl(2); the module has not all of them in each version.
+_ADD_SEALS, _SEAL_SEAL, _SEAL_FUTURE_WRITE = 1033, 1, 16
 
 
 class _SourceLoader(importlib.machinery.SourceFileLoader):
@@ -370,11 +373,19 @@ def serve(listener: socket.socket, control: Control, settings: Settings) -> None
 
 
 def _shared_memory(descriptor: Optional[int]) -> Optional[mmap.mmap]:
-    """Return the memory in which Larder reads which call runs."""
+    """Return the memory in which Larder reads which call runs. From here on nothing writes into it by a descriptor."""
     if descriptor is None:
         return None
     try:
-        return mmap.mmap(descriptor, RUNNING_BYTES)
+        memory = mmap.mmap(descriptor, RUNNING_BYTES)
+        for seal in (_SEAL_FUTURE_WRITE, _SEAL_SEAL):
+            try:
+                # `mmap` keeps a descriptor of its own, which a script could hit.
+                fcntl.fcntl(descriptor, _ADD_SEALS, seal)
+            except OSError:
+                # The first one needs Linux 5.1.
+                pass
+        return memory
     finally:
         os.close(descriptor)
 

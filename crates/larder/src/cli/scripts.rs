@@ -188,8 +188,8 @@ fn surroundings(application: &OfApplication) -> String {
     let mut out = format!("\n{}: {python}, folder {folder}, interpreter {interpreter}\n", Harmless(name));
     let _ = writeln!(
         out,
-        "begun {generation} times; processes started {}, ended {}, ended because they hung {}; versions that could not be loaded {}",
-        counts.started, counts.ended, counts.hung, counts.load_failures
+        "begun {generation} times; processes started {}, ended {}, ended because they hung {}, because their connections broke {}; versions that could not be loaded {}",
+        counts.started, counts.ended, counts.hung, counts.broken, counts.load_failures
     );
     for (what, bounds) in [("bounds", confined), ("without", lacks)] {
         if !bounds.is_empty() {
@@ -236,6 +236,10 @@ fn request_failure(application: &OfApplication, failure: &OfFailure) -> String {
         request => format!(", request {}", Harmless(request)),
     };
     let (name, method, target) = (Harmless(&application.name), Harmless(method), Harmless(target));
+    if failure.method.is_empty() {
+        // Of a process, and of no one request.
+        return format!("\n{name} ({})\n{}", moment(*at_millis), traceback(text));
+    }
     // A call that was late, or whose decision can't be done, raised none.
     let what = if text.starts_with("Traceback") { "raised an exception" } else { "failed" };
     format!("\n{name}: {method} {target} {what} ({}{request})\n{}", moment(*at_millis), traceback(text))

@@ -150,6 +150,9 @@ pub struct OfCounts {
     pub ended: u64,
     /// Processes that were killed because a request hung.
     pub hung: u64,
+    /// Processes that were killed because they wrote what is no reply, or closed a connection without an end.
+    #[serde(default)]
+    pub broken: u64,
     /// Versions that could not be loaded.
     pub load_failures: u64,
 }
@@ -263,6 +266,7 @@ impl From<&MountCounts> for OfCounts {
             started: count(&counts.started),
             ended: count(&counts.ended),
             hung: count(&counts.hung),
+            broken: count(&counts.broken),
             load_failures: count(&counts.load_failures),
         }
     }

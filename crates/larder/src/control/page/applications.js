@@ -124,7 +124,7 @@ class Card {
   }
 
   showProcesses({ processes, counts }) {
-    const ends = [["started", counts.started], ["ended by themselves", counts.ended], ["ended because they hung", counts.hung]];
+    const ends = [["started", counts.started], ["ended by themselves", counts.ended], ["ended because they hung", counts.hung], ["ended because their connections broke", counts.broken]];
     say(this.summary, `Processes: ${ends.filter(([, many], at) => many || !at).map(([word, many]) => `${number(many)} ${word}`).join(", ")}`);
     this.folder.hidden = !processes.length;
     if (processes.length > PROCESSES_SHOWN && !this.processes.childElementCount) this.folder.open = false;

@@ -19,6 +19,7 @@ mod hooks;
 mod hooks_answers;
 mod hooks_failing;
 pub mod hooks_forward;
+mod hooks_harming;
 mod hooks_named;
 mod hooks_waiting;
 mod hooks_ways;
