@@ -2,7 +2,7 @@
 
 use super::running::Running;
 use super::{Flags, TROUBLE, WRONG, columns::columns};
-use crate::control::{OfApplication, OfFailure, OfHook, OfLoad, OfProcess, Scripts};
+use crate::control::{OfApplication, OfFailure, OfHook, OfLateLoad, OfLoad, OfProcess, Scripts};
 use crate::diagnostics;
 use crate::explain::Harmless;
 use crate::latency::BOUNDS_MICROS;
@@ -110,6 +110,11 @@ fn text(applications: &[OfApplication], in_full: bool) -> String {
     for application in applications {
         if let Some(failure) = &application.load_failure {
             out += &load_failure(application, failure);
+        }
+    }
+    for application in applications {
+        if let Some(late) = &application.late_load {
+            out += &late_load(application, late);
         }
     }
     let of_each = applications.iter().flat_map(|each| each.failures.iter().map(move |failure| (each, failure)));
@@ -227,6 +232,13 @@ fn load_failure(application: &OfApplication, failure: &OfLoad) -> String {
     };
     let (name, at) = (Harmless(&application.name), moment(failure.at_millis));
     format!("\n{name} {what} ({at})\n{}{hint}", traceback(&failure.traceback))
+}
+
+fn late_load(application: &OfApplication, late: &OfLateLoad) -> String {
+    let goes_on = if application.processes.is_empty() { "requests wait for it" } else { "what served before goes on" };
+    let place = if late.place.is_empty() { "where it is, is not known" } else { &late.place };
+    let (name, at) = (Harmless(&application.name), moment(late.since_millis));
+    format!("\n{name}: process {} is imported still since {at}; {goes_on}\n  {}\n", late.pid, Harmless(place))
 }
 
 fn request_failure(application: &OfApplication, failure: &OfFailure) -> String {

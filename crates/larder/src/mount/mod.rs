@@ -73,8 +73,21 @@ pub struct MountReport {
     pub confined: Vec<String>,
     /// Those that the system lacks.
     pub lacks: Vec<String>,
+    /// A process that is importing the application for long.
+    pub late_load: Option<LateLoad>,
     /// The last requests that failed.
     pub failures: Failures,
+}
+
+/// A process that has not begun to serve for long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LateLoad {
+    /// The system's number.
+    pub pid: u32,
+    /// When it was started.
+    pub since: Duration,
+    /// The line where it was when that was looked at; empty as long as that is not known.
+    pub place: String,
 }
 
 /// All applications of a server, by the names that their origins have.

@@ -189,6 +189,7 @@ impl Group {
             let hint = format!("the application was not imported within {} s", LOAD_WITHIN.as_secs());
             self.failed_to_load(number, LoadFailure::of(hint));
         }
+        self.tell_late_loads();
         if self.mount.python.reload == ReloadAt::Change && !self.is_stopping && self.has_changed() {
             self.begin_anew();
         }
@@ -322,6 +323,7 @@ impl Group {
             is_of_copy,
             running: running.map(Arc::new),
             phase,
+            is_late: false,
             hung: None,
             closed_at: None,
             descendants,

@@ -2,11 +2,13 @@
 
 use super::Group;
 use super::member::{HungMember, Member, Phase, signal};
+use crate::clock;
 use crate::config::application::Interface;
-use crate::mount::{Failure, Faulty, Hook, ProcessFault};
+use crate::mount::{Failure, Faulty, Hook, LateLoad, ProcessFault};
 use crate::script::descendants::Descendant;
 use crate::script::stacks::{self, Frame};
 use rustix::process::Signal;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,6 +16,9 @@ use tokio::time::{Instant, sleep};
 
 /// Time for a process that hangs to write its stacks into the log.
 const STACKS_WITHIN: Duration = Duration::from_millis(100);
+
+/// A process that has not imported its application within this time is told of. It may go on.
+const BEGINS_WITHIN: Duration = Duration::from_secs(10);
 
 /// A process that closed a connection, because it is ending most likely, gets so long to end.
 const CLOSED_WITHIN: Duration = Duration::from_millis(100);
@@ -97,10 +102,42 @@ impl Group {
         self.kill_with_stacks(number);
     }
 
-    /// The stacks of a process that hung have come.
+    /// Tells people of processes that import their application for long, with the lines where they are.
+    pub(super) fn tell_late_loads(&mut self) {
+        let (name, state) = (&self.mount.application.name, &self.state);
+        let is_loading = |member: &&mut Member| matches!(member.phase, Phase::Loading);
+        let mut loading = BTreeSet::new();
+        for member in self.members.iter_mut().filter(is_loading) {
+            loading.insert(member.pid);
+            if member.is_late || member.began.elapsed() < BEGINS_WITHIN {
+                continue;
+            }
+            member.is_late = true;
+            let goes_on = if state.serves() { "the version before goes on" } else { "requests wait for it" };
+            let (pid, seconds) = (member.pid, BEGINS_WITHIN.as_secs());
+            tracing::warn!("{name}[{pid}]: it has not begun within {seconds} s, and is imported still; {goes_on}");
+            let since = clock::wall().saturating_sub(member.began.elapsed());
+            state.note(|report| report.late_load = Some(LateLoad { pid, since, place: String::new() }));
+            // Before the runtime has said that it writes them, this signal would end the process.
+            if stacks::are_written_by(pid) {
+                signal(pid, Signal::USR2);
+            }
+        }
+        state.note(|report| drop(report.late_load.take_if(|late| !loading.contains(&late.pid))));
+    }
+
+    /// The stacks of a process that hung, or is loading for long, have come.
     pub(super) fn was_at(&mut self, number: u64, frames: &[Frame]) {
         let Some(member) = self.members.iter_mut().find(|member| member.number == number) else { return };
         let pid = member.pid;
+        if let (Phase::Loading, Some(place)) = (&member.phase, stacks::place_of(frames, &self.mount.python.folder)) {
+            tracing::warn!("{}[{pid}]: {place}", self.mount.application.name);
+            return self.state.note(|report| {
+                if let Some(late) = report.late_load.as_mut().filter(|late| late.pid == pid) {
+                    late.place = place;
+                }
+            });
+        }
         let Some(hung) = &mut member.hung else { return };
         let Some(mut place) = stacks::place_of(frames, &self.mount.python.folder) else { return };
         let is_frame_of = |hook: &&Hook, frame: &Frame| {

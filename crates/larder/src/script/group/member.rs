@@ -26,6 +26,8 @@ pub(super) struct Member {
     /// Its note of the call that it runs.
     pub running: Option<Arc<RunningNote>>,
     pub phase: Phase,
+    /// It has been loading for so long that people were told.
+    pub is_late: bool,
     /// It was killed because it hung.
     pub hung: Option<HungMember>,
     /// When it was seen that it has closed a connection.

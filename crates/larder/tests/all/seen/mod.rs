@@ -51,6 +51,7 @@ mod runs;
 mod said_again;
 mod schemes;
 mod scripts;
+mod scripts_harming;
 mod siblings;
 mod slow_clients;
 mod socks;

@@ -1,0 +1,98 @@
+//! Scripts that print without measure, never come to the end of their import, are mended, or meddle with other scripts: as an operator
+//! sees it who has the program and its standard error.
+
+use super::hooks::{settings, status};
+use super::process::{self, Running};
+use super::stand::{self, wait_for};
+use serde_json::Value;
+use std::fs;
+use std::process::{Command, Stdio};
+
+/// A server with hooks, whose standard error is a file.
+struct Stage {
+    folder: tempfile::TempDir,
+    running: Option<Running>,
+}
+
+impl Stage {
+    fn start(policy: &str, python: &str) -> Stage {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path();
+        fs::write(place.join("policy.py"), policy).unwrap();
+        fs::write(place.join("larder.toml"), settings(place, stand::origin(), python)).unwrap();
+        let log = fs::File::create(place.join("stderr")).unwrap();
+        let running = Some(process::start_with(place, Stdio::from(log)));
+        Stage { folder, running }
+    }
+
+    fn write(&self, policy: &str) {
+        fs::write(self.folder.path().join("policy.py"), policy).unwrap();
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("stderr")).unwrap()
+    }
+
+    fn ask(&self, path: &str) -> String {
+        let head = format!("GET {path} HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n");
+        stand::exchange(self.running.as_ref().unwrap().proxy, &head)
+    }
+
+    fn larder(&self, words: &[&str]) -> (Option<i32>, String) {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_larder")).args(words).current_dir(self.folder.path()).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), text)
+    }
+
+    /// The list of hooks as `larder scripts` has it.
+    fn shown(&self) -> Value {
+        let (_, text) = self.larder(&["scripts", "--json"]);
+        serde_json::from_str::<Value>(&text).unwrap_or_else(|error| panic!("{error}: {text}"))["applications"][0]
+            .clone()
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if let Some(mut running) = self.running.take() {
+            let _ = running.child.kill();
+            let _ = running.child.wait();
+        }
+    }
+}
+
+const GOOD: &str = "import larder\n@larder.page('/page')\ndef page(req): return 'the first'\n";
+
+/// The old version serves meanwhile, and people are told where the new one is.
+#[test]
+fn an_import_without_an_end_is_told_and_one_that_takes_long_is_waited_for() {
+    let (stage, slow) = (Stage::start(GOOD, ""), Stage::start(GOOD, ""));
+    for stage in [&stage, &slow] {
+        assert!(stage.ask("/page").ends_with("the first"));
+    }
+    // Longer than the control socket gave any answer.
+    slow.write(&GOOD.replace("larder\n", "larder, time\ntime.sleep(12)\n").replace("first", "second"));
+    stage.write("import larder\n\nwhile True:\n    pass\n");
+    let mut reload = Command::new(env!("CARGO_BIN_EXE_larder"));
+    let mut reload = reload.arg("reload").current_dir(stage.folder.path()).stderr(Stdio::piped()).spawn().unwrap();
+    let (exit, text) = slow.larder(&["reload"]);
+    assert!(exit == Some(0) && text.contains("loaded anew: hooks:policy.py"), "{exit:?} {text}");
+    assert!(slow.ask("/page").ends_with("the second"));
+    assert!(slow.log().contains("it has not begun within 10 s, and is imported still; the version before goes on"));
+
+    let place = || stage.shown()["late_load"]["place"].as_str().unwrap_or_default().to_owned();
+    wait_for("the place", || !place().is_empty());
+    assert!(place().starts_with("it was here: policy.py, line "), "{}", place());
+    assert!(stage.log().contains("it was here: policy.py, line "), "{}", stage.log());
+    let (exit, text) = stage.larder(&["scripts"]);
+    assert!(exit == Some(1) && text.contains("is imported still since"), "{exit:?} {text}");
+    assert!(stage.ask("/page").ends_with("the first"));
+    // A further change is taken up at once, and the reload has an answer.
+    stage.write(&GOOD.replace("first", "third"));
+    let (exit, text) = stage.larder(&["reload"]);
+    assert!(exit == Some(0) && text.contains("loaded anew"), "{exit:?} {text}");
+    assert!(reload.wait().unwrap().success());
+    assert!(stage.ask("/page").ends_with("the third"));
+    assert_eq!((stage.shown()["late_load"].clone(), stage.larder(&["scripts"]).0), (Value::Null, Some(0)));
+}
