@@ -190,7 +190,11 @@ impl Group {
             self.failed_to_load(number, LoadFailure::of(hint));
         }
         self.tell_late_loads();
-        if self.mount.python.reload == ReloadAt::Change && !self.is_stopping && self.has_changed() {
+        // Where nothing serves, the next try reads the files as they are in any case.
+        let waits_to_try = self.start_at.is_some() && !self.is_serving(self.generation);
+        let is_at_change = self.mount.python.reload == ReloadAt::Change || waits_to_try;
+        if is_at_change && !self.is_stopping && self.has_changed() {
+            tracing::info!("{}: a file has changed, the processes begin anew", self.mount.application.name);
             self.begin_anew();
         }
         self.fill();

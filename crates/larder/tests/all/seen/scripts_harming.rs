@@ -96,3 +96,20 @@ fn an_import_without_an_end_is_told_and_one_that_takes_long_is_waited_for() {
     assert!(stage.ask("/page").ends_with("the third"));
     assert_eq!((stage.shown()["late_load"].clone(), stage.larder(&["scripts"]).0), (Value::Null, Some(0)));
 }
+
+/// Without a good version, and whatever `reload` says: a later try reads the file as it is in any case.
+#[test]
+fn a_file_that_is_mended_is_taken_up_at_once() {
+    let broken = "import larder\nraise ValueError('not yet')\n";
+    let missing = "import larder\nimport words\n@larder.page('/page')\ndef page(req): return words.WORD\n";
+    for (before, name, after) in [(broken, "policy.py", GOOD), (missing, "words.py", "WORD = 'the first'\n")] {
+        let stage = Stage::start(before, "");
+        // By then the next try is seconds away.
+        wait_for("some tries", || stage.shown()["counts"]["load_failures"].as_u64() >= Some(6));
+        assert_eq!(stage.shown()["generation"], 1);
+        fs::write(stage.folder.path().join(name), after).unwrap();
+        wait_for("it serves", || stage.shown()["state"] == "serving");
+        assert_eq!(stage.shown()["generation"], 2, "not by a try that was due");
+        assert!(stage.ask("/page").ends_with("the first"));
+    }
+}
