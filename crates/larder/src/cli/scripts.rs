@@ -201,6 +201,9 @@ fn surroundings(application: &OfApplication) -> String {
             let _ = writeln!(out, "{what}: {}", Harmless(&bounds.join("; ")));
         }
     }
+    if application.log_bytes_left_out > 0 {
+        let _ = writeln!(out, "left out of its log: {}", size(application.log_bytes_left_out));
+    }
     if *buffered_bytes > 0 {
         let _ = writeln!(out, "in buffers for slow clients: {}", size(*buffered_bytes));
     }

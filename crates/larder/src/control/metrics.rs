@@ -553,6 +553,11 @@ pub static FAMILIES: &[Family] = &[
         "Versions of an application that could not be loaded.",
         |admin, samples| samples.application_counts(admin, |counts| &counts.load_failures),
     ),
+    counter(
+        "larder_script_log_bytes_left_out_total",
+        "Bytes that an application wrote beyond what is passed on to the log.",
+        |admin, samples| samples.applications(admin, |state| state.log.left_out()),
+    ),
     gauge(
         "larder_script_memory_bytes",
         "Resident memory of the processes that serve an application.",

@@ -72,6 +72,9 @@ pub struct OfApplication {
     /// A process that is importing the application for long; nothing where there is none.
     #[serde(default)]
     pub late_load: Option<OfLateLoad>,
+    /// Bytes of the application's own log that were left out, because it wrote too many.
+    #[serde(default)]
+    pub log_bytes_left_out: u64,
     /// The last of these requests, the newest last.
     pub failures: Vec<OfFailure>,
 }
@@ -254,6 +257,7 @@ fn application(state: &MountState, query: Query, failures_max: usize) -> OfAppli
         hooks: state.hooks().iter().flat_map(|hooks| hooks.iter().map(OfHook::from)).collect(),
         load_failure: load_failure.map(OfLoad::from),
         late_load: late_load.map(OfLateLoad::from),
+        log_bytes_left_out: state.log.left_out(),
         failures: failures.iter().skip(surplus).map(|failure| OfFailure::of(failure.clone(), query)).collect(),
     }
 }

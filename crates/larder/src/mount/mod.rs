@@ -7,6 +7,7 @@ mod failures;
 mod hook_counts;
 mod hooks;
 mod lease;
+mod log_budget;
 mod running;
 mod spool;
 mod stage;
@@ -18,6 +19,7 @@ pub use failures::{FailedLoad, Failure, Failures};
 pub use hook_counts::{HookBook, HookCounts, HookName, HookSums};
 pub use hooks::{Asked, Declared, Hook, HookPlace, Hooks, NamedRoute};
 pub use lease::{MountTrouble, ProcessLease, Room};
+pub use log_budget::{LOG_BURST_BYTES_MAX, LOG_BYTES_PER_SECOND_MAX, LogBudget};
 pub use running::{RunningCall, RunningNote, UntrueNote};
 pub use spool::{BufferBudget, FILE_EXTENSION, Spool};
 pub use stage::Stage;
@@ -147,6 +149,8 @@ pub struct MountState {
     pub counts: MountCounts,
     /// The bytes in its buffers.
     pub buffers: BufferBudget,
+    /// The bytes that it may write into the log.
+    pub log: LogBudget,
     /// Counts of each of its hooks.
     pub hook_book: HookBook,
     /// The hooks of the version that was loaded last: their filters are known also while no process of it serves.
@@ -198,6 +202,7 @@ impl MountState {
             waiting_for_place: AtomicUsize::new(0),
             counts: MountCounts::default(),
             buffers: BufferBudget::default(),
+            log: LogBudget::default(),
             hook_book: HookBook::default(),
             last_hooks: Mutex::default(),
             folder,

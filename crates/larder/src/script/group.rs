@@ -128,7 +128,11 @@ impl Group {
             Happened::Said(Message::Failed(failure)) => self.failed_to_load(event.number, failure),
             Happened::Said(Message::Error(failure)) => {
                 let request = [&failure.method, &failure.target, &failure.request].map(String::as_str).join(" ");
-                tracing::error!("{}: {request}\n{}", self.mount.application.name, failure.traceback.trim_end());
+                let (name, traceback) = (&self.mount.application.name, failure.traceback.trim_end());
+                match self.state.log.take((request.len() + traceback.len()) as u64, Instant::now()) {
+                    true => tracing::error!("{name}: {request}\n{traceback}"),
+                    false => self.state.log.leave_out((request.len() + traceback.len()) as u64),
+                }
                 match self.mount.application.interface {
                     // The worker that called them counts it.
                     Interface::Hooks => self.state.note_failure(failure),
@@ -289,7 +293,7 @@ impl Group {
             self.means.numbers.set(number);
             let guard = self.means.child_guard();
             let source = process::Source { folder: &self.means.folder, kept: kept.as_deref() };
-            match process::start(&self.mount, (number, guard), &source, self.means.events.clone()) {
+            match process::start(&self.state, (number, guard), &source, self.means.events.clone()) {
                 Ok(started) => self.started(started, kept.is_some()),
                 Err(error) => {
                     let program = process::interpreter(&self.mount);

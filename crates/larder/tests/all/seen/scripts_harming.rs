@@ -62,6 +62,42 @@ impl Drop for Stage {
     }
 }
 
+const PRINTING: &str = r#"
+import larder, sys
+
+@larder.request(path="/lines")
+def lines(req):
+    for _ in range(200):
+        print("x" * 3000)
+
+@larder.request(path="/line")
+def line(req):
+    sys.stdout.write("y" * 5_000_000 + "\n")
+
+@larder.request(path="/says")
+def says(req):
+    print("it says this")
+"#;
+
+#[test]
+fn the_log_of_a_script_has_a_bound_and_says_what_is_left_out() {
+    let stage = Stage::start(PRINTING, "hook_time = \"30s\"\n");
+    for _ in 0..4 {
+        assert_eq!(status(&stage.ask("/lines")), "200");
+    }
+    assert_eq!(status(&stage.ask("/line")), "200");
+    wait_for("it is told, though nothing else comes", || stage.log().contains("bytes left out, in"));
+    wait_for("the long line is counted", || stage.shown()["log_bytes_left_out"].as_u64() > Some(5_000_000));
+    wait_for("the next second", || {
+        assert_eq!(status(&stage.ask("/says")), "200");
+        stage.log().contains("it says this")
+    });
+    // Of 7.4 MB, for as long as that took.
+    assert!(stage.log().len() < 2 << 20, "{} bytes", stage.log().len());
+    let (_, text) = stage.larder(&["scripts", "policy.py"]);
+    assert!(text.contains("left out of its log: "), "{text}");
+}
+
 const GOOD: &str = "import larder\n@larder.page('/page')\ndef page(req): return 'the first'\n";
 
 /// The old version serves meanwhile, and people are told where the new one is.
