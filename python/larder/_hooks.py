@@ -18,7 +18,7 @@ import threading
 from functools import partial
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from . import _definitions, _poll
+from . import _definitions, _peers, _poll
 from ._calls import RUNNING_BYTES, Calls, Frames
 from ._definitions import Hook
 from ._runtime import FILES_MAX, LINE_BYTES_MAX, Control, LoadFailed, Settings, encode_line, ready_message
@@ -239,9 +239,10 @@ class Connection:
 class Server:
     """Serves the connections of Larder, one call after the other."""
 
-    def __init__(self, calls: Calls, listener: socket.socket) -> None:
+    def __init__(self, calls: Calls, listener: socket.socket, larder: Optional[_peers.Server] = None) -> None:
         self._calls = calls
         self._listener = listener
+        self._larder = larder
         self._connections: Dict[int, Connection] = {}
         # Without the objects that a selector makes for each event: a call that comes alone is a batch of its own.
         self._poll: Any = _poll.new_poll()
@@ -310,6 +311,9 @@ class Server:
             print(f"larder: can't accept a connection: {error}", file=sys.stderr)
             threading.Event().wait(0.05)
             return
+        if not _peers.is_of(self._larder, sock):
+            sock.close()
+            return
         sock.setblocking(False)
         connection = Connection(sock, self._calls, self._send)
         self._connections[connection.fd] = connection
@@ -367,7 +371,7 @@ def serve(listener: socket.socket, control: Control, settings: Settings) -> None
         raise LoadFailed(f"the files of the last version can't be read: {error}") from error
     kept.arrange()
     hooks, paths = load_files([name for name in settings.module.split(",") if name], settings.folder, kept)
-    server = Server(Calls(hooks, control.report_error, _shared_memory(settings.running)), listener)
+    server = Server(Calls(hooks, control.report_error, _shared_memory(settings.running)), listener, settings.server)
     control.send("ready", _ready_message(settings, hooks, paths, kept))
     server.run()
 

@@ -22,7 +22,7 @@ import time
 import traceback
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, NoReturn, Optional, Tuple
 
-from . import _confine, _poll
+from . import _confine, _peers, _poll
 
 LINE_BYTES_MAX = 64 * 1024 - 1
 FILES_MAX = 2000
@@ -71,6 +71,8 @@ class Settings(NamedTuple):
     """A folder with the files of hooks as an earlier process has loaded them."""
     running: Optional[int] = None
     """The descriptor of the memory in which a process of hooks notes the call that it runs."""
+    server: Optional[_peers.Server] = None
+    """Whose connections are taken; without it those of all."""
 
 
 def parse_settings(text: str) -> Settings:
@@ -100,6 +102,7 @@ def parse_settings(text: str) -> Settings:
         sources=Sources(),
         kept=raw.get("kept"),
         running=raw.get("running"),
+        server=_peers.server_of(raw.get("server")),
     )
 
 
@@ -564,6 +567,7 @@ def _server_of(interface: str) -> Callable[[socket.socket, Control, Settings], N
             threads=settings.threads,
             body_bytes_max=settings.body_bytes_max,
             debug=settings.debug,
+            larder=settings.server,
         )
         guard_forks(control, server.descriptors)
 

@@ -174,6 +174,7 @@ pub(super) fn start(
         "children_max": (guard == ChildGuard::Keeper).then_some(python.children_max),
         "kept": source.kept.map(Path::to_string_lossy),
         "running": inherited.as_ref().map(OwnedFd::as_raw_fd),
+        "server": own_name(),
     });
     let library = folder.library();
     let stacks = StackFinder::new(&library);
@@ -207,6 +208,12 @@ pub(super) fn start(
     });
     tokio::task::spawn_local(watch(child, said, (number, passing), socket.clone(), events));
     Ok(Started { number, pid, socket, running })
+}
+
+/// This process, as others know it: its number, and the name space in which it has that number.
+fn own_name() -> serde_json::Value {
+    let space = std::fs::read_link("/proc/self/ns/pid").ok();
+    json!({ "pid": std::process::id(), "pid_space": space.as_deref().map(Path::to_string_lossy) })
 }
 
 /// Tells the events of a process until it has ended.

@@ -149,3 +149,58 @@ fn a_file_that_is_mended_is_taken_up_at_once() {
         assert!(stage.ask("/page").ends_with("the first"));
     }
 }
+
+/// A hook that asks every process of its server something.
+const KNOCKING: &str = r#"
+import larder, glob, os, socket
+
+@larder.page("/knock")
+def knock(req):
+    answers = []
+    for path in sorted(glob.glob("store/python/*.sock")):
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(1)
+            sock.connect(path)
+            try:
+                sock.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                answers.append(str(len(sock.recv(100))))
+            except TimeoutError:
+                answers.append("none")  # that is this process
+            except OSError:
+                answers.append("0")
+    return " ".join(answers)
+"#;
+
+#[test]
+fn a_script_is_not_served_by_the_processes_of_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path();
+    fs::write(place.join("policy.py"), KNOCKING).unwrap();
+    let application =
+        "def application(environ, start_response):\n    start_response('200 OK', [])\n    return [b'hello']\n";
+    fs::write(place.join("app.py"), application).unwrap();
+    let text = settings(place, stand::origin(), "hook_time = \"30s\"\n")
+        + &format!(
+            "[[python]]\nname = \"app\"\nfolder = \"{}\"\nprocesses = 1\n\
+             [[site]]\nhosts = [\"app.example\"]\norigin = \"wsgi:app\"\npython = \"app\"\n",
+            place.display()
+        );
+    fs::write(
+        place.join("larder.toml"),
+        text.replace("hooks = [\"policy.py\"]\n", "hooks = [\"policy.py\"]\npython = \"policy\"\n"),
+    )
+    .unwrap();
+    let log = fs::File::create(place.join("stderr")).unwrap();
+    let stage = Stage { running: Some(process::start_with(place, Stdio::from(log))), folder };
+    let app = || {
+        let head = "GET / HTTP/1.1\r\nHost: app.example\r\nConnection: close\r\n\r\n";
+        stand::exchange(stage.running.as_ref().unwrap().proxy, head)
+    };
+    assert!(app().ends_with("hello"));
+    let answer = stage.ask("/knock");
+    let mut answers: Vec<&str> = stand::body(&answer).split(' ').collect();
+    answers.sort_unstable();
+    assert_eq!(answers, ["0", "none"], "{answer}");
+    wait_for("it is told", || stage.log().contains("only Larder connects here"));
+    assert!(app().ends_with("hello"));
+}
