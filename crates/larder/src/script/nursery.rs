@@ -3,7 +3,8 @@
 use super::cgroups::ControlGroups;
 use super::files::ScriptFolder;
 use super::group::{Group, Means};
-use super::process::Event;
+use super::orphans;
+use super::process::{Event, Happened};
 use crate::config::Mount;
 use crate::mount::{Faulty, MountState, Mounts};
 use larder_wire::Host;
@@ -149,14 +150,21 @@ async fn run(mounts: Arc<Mounts>, folder: ScriptFolder, mut orders: mpsc::Receiv
     let (mut ticks, mut counts) = (interval(TICK), interval(COUNT_EVERY));
     counts.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut stop_at = None;
+    if let Err(error) = orphans::adopt() {
+        tracing::warn!(%error, "children of scripts that outlive their process are not known as such");
+    }
     loop {
         tokio::select! {
             Some(faulty) = faults.recv() => {
                 groups.all().filter(|group| group.has(faulty.number)).for_each(|group| group.end_faulty(faulty));
             }
             Some(event) = happened.recv() => {
+                let is_end = matches!(event.what, Happened::Ended(_));
                 if let Some(group) = groups.all().find(|group| group.has(event.number)) {
                     group.take(event);
+                }
+                if is_end {
+                    orphans::end_all();
                 }
             }
             order = orders.recv(), if stop_at.is_none() => match order {
@@ -178,6 +186,7 @@ async fn run(mounts: Arc<Mounts>, folder: ScriptFolder, mut orders: mpsc::Receiv
             }),
             _ = ticks.tick() => {
                 groups.all().for_each(Group::tick);
+                orphans::end_all();
                 if let Ok(control_groups) = &groups.means.control_groups {
                     control_groups.tidy();
                 }

@@ -1,6 +1,6 @@
 //! One process: how it is started, and what it says until it ends.
 
-use super::ancestry;
+use super::children;
 use super::control::{self, LINE_BYTES_MAX, Message};
 use super::environment;
 use super::files::ScriptFolder;
@@ -196,7 +196,7 @@ pub(super) fn start(
             let _ = std::fs::remove_file(&socket);
         })?;
     let pid = child.id().unwrap_or_default();
-    ancestry::began(pid);
+    children::began(pid);
     let log = child.stderr.take();
     let said = child.stdout.take();
     let label = format!("{}[{pid}]", mount.application.name);
@@ -262,7 +262,7 @@ async fn watch(
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     }
     if let Some(pid) = pid {
-        ancestry::ended(pid);
+        children::ended(pid);
     }
     let _ = std::fs::remove_file(&socket);
     if let Some(passing) = passing {
