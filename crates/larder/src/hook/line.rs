@@ -291,7 +291,8 @@ impl Line {
                 continue;
             };
             // The note of a process is not trusted for longer: a script may write into it.
-            if self.since.get().elapsed() > silence_max(call_time) || self.silence() > super::patience(call_time) {
+            let is_silent = wait.call.is_some() && self.silence() > super::patience(call_time);
+            if is_silent || self.since.get().elapsed() > silence_max(call_time) {
                 return Ok(wait.call);
             }
             let again = renewed.filter(|(renewed, _)| renewed.is_same(&wait));

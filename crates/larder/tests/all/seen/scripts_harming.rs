@@ -164,7 +164,7 @@ def knock(req):
             try:
                 sock.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
                 answers.append(str(len(sock.recv(100))))
-            except TimeoutError:
+            except socket.timeout:
                 answers.append("none")  # that is this process
             except OSError:
                 answers.append("0")
