@@ -11,7 +11,7 @@ import socket
 import sys
 from typing import Any, Awaitable, Callable, Dict, List, MutableMapping, Optional, Set, Tuple, Union
 
-from . import _http
+from . import _http, _peers
 from ._http import ChunkedBody, FieldBlock, InvalidResponse, LengthBody, MalformedRequest
 from ._runtime import Control, LateFiles, LoadFailed, Settings, guard_forks, ready_message
 
@@ -128,6 +128,7 @@ class Server:
         self.application = application
         self.report = control.report_error
         self.debug = settings.debug
+        self.larder = settings.server
         self.body_bytes_max = settings.body_bytes_max
         self.state = state
         self.loop = loop
@@ -260,6 +261,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
         self._server.connections.add(self)
+        if not _peers.is_of(self._server.larder, transport.get_extra_info("socket")):
+            transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._server.buffer

@@ -1,6 +1,7 @@
 """Hooks: loading of their files, and the connections on which Larder calls them."""
 
 import ast
+import fcntl
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -17,7 +18,7 @@ import threading
 from functools import partial
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from . import _definitions, _poll
+from . import _definitions, _peers, _poll
 from ._calls import RUNNING_BYTES, Calls, Frames
 from ._definitions import Hook
 from ._runtime import FILES_MAX, LINE_BYTES_MAX, Control, LoadFailed, Settings, encode_line, ready_message
@@ -31,6 +32,8 @@ _RECEIVE_BYTES = 64 * 1024
 _EVENTS_MAX = 64
 # Replies that nobody takes delay the end of the process for so long at most.
 _UNSENT_SECONDS = 1.0
+# fcntl(2); the module has not all of them in each version.
+_ADD_SEALS, _SEAL_SEAL, _SEAL_FUTURE_WRITE = 1033, 1, 16
 
 
 class _SourceLoader(importlib.machinery.SourceFileLoader):
@@ -236,9 +239,10 @@ class Connection:
 class Server:
     """Serves the connections of Larder, one call after the other."""
 
-    def __init__(self, calls: Calls, listener: socket.socket) -> None:
+    def __init__(self, calls: Calls, listener: socket.socket, larder: Optional[_peers.Server] = None) -> None:
         self._calls = calls
         self._listener = listener
+        self._larder = larder
         self._connections: Dict[int, Connection] = {}
         # Without the objects that a selector makes for each event: a call that comes alone is a batch of its own.
         self._poll: Any = _poll.new_poll()
@@ -307,6 +311,9 @@ class Server:
             print(f"larder: can't accept a connection: {error}", file=sys.stderr)
             threading.Event().wait(0.05)
             return
+        if not _peers.is_of(self._larder, sock):
+            sock.close()
+            return
         sock.setblocking(False)
         connection = Connection(sock, self._calls, self._send)
         self._connections[connection.fd] = connection
@@ -364,17 +371,25 @@ def serve(listener: socket.socket, control: Control, settings: Settings) -> None
         raise LoadFailed(f"the files of the last version can't be read: {error}") from error
     kept.arrange()
     hooks, paths = load_files([name for name in settings.module.split(",") if name], settings.folder, kept)
-    server = Server(Calls(hooks, control.report_error, _shared_memory(settings.running)), listener)
+    server = Server(Calls(hooks, control.report_error, _shared_memory(settings.running)), listener, settings.server)
     control.send("ready", _ready_message(settings, hooks, paths, kept))
     server.run()
 
 
 def _shared_memory(descriptor: Optional[int]) -> Optional[mmap.mmap]:
-    """Return the memory in which Larder reads which call runs."""
+    """Return the memory in which Larder reads which call runs. From here on nothing writes into it by a descriptor."""
     if descriptor is None:
         return None
     try:
-        return mmap.mmap(descriptor, RUNNING_BYTES)
+        memory = mmap.mmap(descriptor, RUNNING_BYTES)
+        for seal in (_SEAL_FUTURE_WRITE, _SEAL_SEAL):
+            try:
+                # `mmap` keeps a descriptor of its own, which a script could hit.
+                fcntl.fcntl(descriptor, _ADD_SEALS, seal)
+            except OSError:
+                # The first one needs Linux 5.1.
+                pass
+        return memory
     finally:
         os.close(descriptor)
 

@@ -22,13 +22,15 @@ import time
 import traceback
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, NoReturn, Optional, Tuple
 
-from . import _confine, _poll
+from . import _confine, _peers, _poll
 
 LINE_BYTES_MAX = 64 * 1024 - 1
 FILES_MAX = 2000
 _SOURCES_BYTES_MAX = 4 * 1024 * 1024
 """Of further files a traceback shows the lines as they are on disk."""
 EXIT_FAILED = 3
+# Exceptions that are looked at, each the cause of the one before.
+_CAUSES_MAX = 16
 # A report waits this long for a full pipe, then it is dropped: the application goes first.
 _REPORT_SECONDS = 0.2
 # Freed when memory ran out, so that there is enough to format and send the traceback.
@@ -69,6 +71,8 @@ class Settings(NamedTuple):
     """A folder with the files of hooks as an earlier process has loaded them."""
     running: Optional[int] = None
     """The descriptor of the memory in which a process of hooks notes the call that it runs."""
+    server: Optional[_peers.Server] = None
+    """Whose connections are taken; without it those of all."""
 
 
 def parse_settings(text: str) -> Settings:
@@ -98,6 +102,7 @@ def parse_settings(text: str) -> Settings:
         sources=Sources(),
         kept=raw.get("kept"),
         running=raw.get("running"),
+        server=_peers.server_of(raw.get("server")),
     )
 
 
@@ -386,21 +391,55 @@ def own_files(folder: str, names: Iterable[str]) -> List[str]:
 
     Installed packages don't count, also where the virtual environment lies in the folder.
     """
+    files = (getattr(sys.modules.get(name), "__file__", None) for name in names)
+    return _own(folder, (file for file in files if isinstance(file, str)))
+
+
+def _own(folder: str, paths: Iterable[str]) -> List[str]:
+    """Return those of these source files that lie in the folder and are not installed."""
     below = os.path.join(os.path.realpath(folder), "")
-    files: List[str] = []
     prefix = os.path.join(os.path.realpath(sys.prefix), "")
     installed = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
-    for name in names:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if not isinstance(file, str) or not file.endswith(".py"):
+    files: List[str] = []
+    for path in paths:
+        if not path.endswith(".py"):
             continue
-        real = os.path.realpath(file)
+        real = os.path.realpath(path)
         if not real.startswith(below) or any(part in real for part in installed):
             continue
         if prefix != below and prefix.startswith(below) and real.startswith(prefix):
             continue
-        files.append(os.path.abspath(file))
+        files.append(os.path.abspath(path))
     return files
+
+
+def files_of_failure(settings: Settings, error: Optional[BaseException]) -> List[str]:
+    """List the source files by whose change an application may be loaded that could not be.
+
+    A module whose import failed is no module any more, and one that was not found never was one: they are known by
+    the names in the settings and by the exceptions.
+    """
+    folder = settings.folder
+    if settings.interface == "hooks":
+        paths = [os.path.join(folder, name.strip()) for name in settings.module.split(",")]
+    else:
+        paths = _paths_of_module(folder, settings.module)
+    seen: List[BaseException] = []
+    while error is not None and error not in seen and len(seen) < _CAUSES_MAX:
+        seen.append(error)
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            paths.append(frame.f_code.co_filename)
+        if isinstance(error, SyntaxError) and error.filename:
+            paths.append(os.path.join(folder, error.filename))
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            paths += _paths_of_module(folder, error.name)
+        error = error.__cause__ or error.__context__
+    return _own(folder, dict.fromkeys(paths))
+
+
+def _paths_of_module(folder: str, name: str) -> List[str]:
+    base = os.path.join(folder, *name.split("."))
+    return [f"{base}.py", os.path.join(base, "__init__.py")]
 
 
 class Sources:
@@ -473,14 +512,14 @@ def ready_message(settings: Settings) -> Dict[str, Any]:
     }
 
 
-def fail(control: Control, error: LoadFailed, folder: Optional[str] = None) -> NoReturn:
+def fail(control: Control, error: LoadFailed, settings: Optional[Settings] = None) -> NoReturn:
     """Tell why the application can't be served, and which files below the folder it consists of, and end the process."""
     cause = error.__cause__
     text = format_error(cause) if cause is not None else ""
-    files = own_files(folder, list(sys.modules)) if folder is not None else []
-    if folder is not None and isinstance(cause, SyntaxError) and cause.filename:
-        # That one is no module.
-        files.append(os.path.abspath(os.path.join(folder, cause.filename)))
+    files: List[str] = []
+    if settings is not None:
+        files = files_of_failure(settings, cause)
+        files = list(dict.fromkeys([*files, *own_files(settings.folder, list(sys.modules))]))
     if not control.send("failed", {"traceback": text, "hint": str(error), "files": files[:FILES_MAX]}):
         print(f"{text}larder: {error}", file=sys.stderr, flush=True)
     # Not by SystemExit: threads that the application started before it failed would keep the process.
@@ -504,7 +543,7 @@ def main() -> None:
     try:
         serve(listener, control, settings)
     except LoadFailed as error:
-        fail(control, error, settings.folder)
+        fail(control, error, settings)
 
 
 def _server_of(interface: str) -> Callable[[socket.socket, Control, Settings], None]:
@@ -528,6 +567,7 @@ def _server_of(interface: str) -> Callable[[socket.socket, Control, Settings], N
             threads=settings.threads,
             body_bytes_max=settings.body_bytes_max,
             debug=settings.debug,
+            larder=settings.server,
         )
         guard_forks(control, server.descriptors)
 

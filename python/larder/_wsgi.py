@@ -15,7 +15,7 @@ import threading
 from time import monotonic
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
-from . import _http, _poll
+from . import _http, _peers, _poll
 from ._http import ChunkedBody, FieldBlock, InvalidResponse, LengthBody, MalformedRequest
 
 Environ = Dict[str, Any]
@@ -436,9 +436,11 @@ class Server:
         threads: int = 1,
         body_bytes_max: Optional[int] = None,
         debug: bool = False,
+        larder: Optional[_peers.Server] = None,
     ) -> None:
         self._application = application
         self._listener = listener
+        self._larder = larder
         self._report = report
         self._threads = threads
         self._body_bytes_max = body_bytes_max
@@ -551,6 +553,9 @@ class Server:
             # Out of descriptors, most likely: the connection waits in the backlog until others are closed.
             print(f"larder: can't accept a connection: {error}", file=sys.stderr)
             threading.Event().wait(0.05)
+            return
+        if not _peers.is_of(self._larder, sock):
+            sock.close()
             return
         sock.setblocking(True)
         connection = Connection(sock)

@@ -329,5 +329,33 @@ class Loading(HooksCase):
         return message
 
 
+class Failed(HooksCase):
+    """The files by whose change a version may be loaded that could not be."""
+
+    def files(self, app: str = "hooks:policy.py") -> List[str]:
+        worker = self.start(app)
+        files: List[str] = worker.message()["failed"]["files"]
+        return sorted(os.path.relpath(path, os.path.realpath(self.folder)) for path in files)
+
+    def test_those_whose_import_failed_and_those_that_are_missing(self) -> None:
+        self.write("import json, words\n", "policy.py")
+        missing = ["policy.py", "words.py", os.path.join("words", "__init__.py")]
+        self.assertEqual(self.files(), sorted(missing))
+        self.write("import deeper\n", "words.py")
+        self.write("import json\njson.loads('{')\n", "deeper.py")
+        self.assertEqual(self.files(), ["deeper.py", "policy.py", "words.py"])
+        self.write("try:\n    1 / 0\nexcept ZeroDivisionError as error:\n    raise ValueError from error\n", "deeper.py")
+        self.assertEqual(self.files(), ["deeper.py", "policy.py", "words.py"])
+        self.write("def (\n", "deeper.py")
+        self.assertEqual(self.files(), ["deeper.py", "policy.py", "words.py"])
+        self.assertEqual(self.files("hooks:none.py"), ["none.py"])
+
+    def test_those_of_an_application(self) -> None:
+        self.write("import words\n", "app.py")
+        self.write("raise ValueError\n", "words.py")
+        for app in ("wsgi:app", "asgi:app"):
+            self.assertEqual(set(self.files(app)), {"app.py", os.path.join("app", "__init__.py"), "words.py"})
+
+
 if __name__ == "__main__":
     unittest.main()

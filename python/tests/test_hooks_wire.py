@@ -281,6 +281,39 @@ class Wire(HooksCase):
         while noted() != (0, 0, 0, 0):
             time.sleep(0.001)
 
+    @unittest.skipUnless(hasattr(os, "memfd_create"), "needs Linux")
+    def test_nobody_writes_into_the_note_by_a_descriptor(self) -> None:
+        self.write("""
+            import larder, os
+
+            @larder.request
+            def writes(req):
+                for fd in range(3, 64):
+                    try:
+                        os.pwrite(fd, b"\\xff" * 16, 0)
+                    except OSError:
+                        pass
+                with open(req.path, "w"):
+                    pass
+                while os.path.exists(req.path):
+                    pass
+        """)
+        descriptor = os.memfd_create("running", os.MFD_ALLOW_SEALING)
+        self.addCleanup(os.close, descriptor)
+        os.ftruncate(descriptor, 16)
+        worker = self.start(running=descriptor).ready()
+        gate = os.path.join(self.folder, "gate")
+        with worker.connect() as client:
+            client.send(frame(7, call(path=gate)))
+            while not os.path.exists(gate):
+                time.sleep(0.001)
+            noted = os.pread(descriptor, 16, 0)
+            os.unlink(gate)
+            self.assertEqual(receive(client).id, 7)
+        self.assertEqual(struct.unpack("<QIHH", noted)[1:], (7, 0, 0))
+        with self.assertRaises(PermissionError):
+            os.pwrite(descriptor, b"x", 0)
+
     def test_broken_frames_end_their_connection_alone(self) -> None:
         good = call()
         broken = [

@@ -62,7 +62,9 @@ pub(super) fn summary(reloaded: &Reloaded) -> String {
 /// Tells of an application whose files as they are do not serve.
 fn complain(ReloadedScript { name, outcome, trouble }: &ReloadedScript) -> u8 {
     let what = match outcome {
-        LoadOutcome::Loading => "is being loaded still: `larder scripts` will say what came of it",
+        LoadOutcome::Loading => {
+            "has not begun yet, and what served before goes on: `larder scripts` will say what came of it"
+        }
         LoadOutcome::OldGoesOn => "can't be loaded as it is now, and the version before goes on",
         _ => "can't be loaded, and its requests fail",
     };

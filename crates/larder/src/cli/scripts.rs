@@ -2,7 +2,7 @@
 
 use super::running::Running;
 use super::{Flags, TROUBLE, WRONG, columns::columns};
-use crate::control::{OfApplication, OfFailure, OfHook, OfLoad, OfProcess, Scripts};
+use crate::control::{OfApplication, OfFailure, OfHook, OfLateLoad, OfLoad, OfProcess, Scripts};
 use crate::diagnostics;
 use crate::explain::Harmless;
 use crate::latency::BOUNDS_MICROS;
@@ -112,6 +112,11 @@ fn text(applications: &[OfApplication], in_full: bool) -> String {
             out += &load_failure(application, failure);
         }
     }
+    for application in applications {
+        if let Some(late) = &application.late_load {
+            out += &late_load(application, late);
+        }
+    }
     let of_each = applications.iter().flat_map(|each| each.failures.iter().map(move |failure| (each, failure)));
     let mut failures: Vec<(&OfApplication, &OfFailure)> = of_each.collect();
     failures.sort_by_key(|(_, failure)| failure.at_millis);
@@ -188,13 +193,16 @@ fn surroundings(application: &OfApplication) -> String {
     let mut out = format!("\n{}: {python}, folder {folder}, interpreter {interpreter}\n", Harmless(name));
     let _ = writeln!(
         out,
-        "begun {generation} times; processes started {}, ended {}, ended because they hung {}; versions that could not be loaded {}",
-        counts.started, counts.ended, counts.hung, counts.load_failures
+        "begun {generation} times; processes started {}, ended {}, ended because they hung {}, because their connections broke {}; versions that could not be loaded {}",
+        counts.started, counts.ended, counts.hung, counts.broken, counts.load_failures
     );
     for (what, bounds) in [("bounds", confined), ("without", lacks)] {
         if !bounds.is_empty() {
             let _ = writeln!(out, "{what}: {}", Harmless(&bounds.join("; ")));
         }
+    }
+    if application.log_bytes_left_out > 0 {
+        let _ = writeln!(out, "left out of its log: {}", size(application.log_bytes_left_out));
     }
     if *buffered_bytes > 0 {
         let _ = writeln!(out, "in buffers for slow clients: {}", size(*buffered_bytes));
@@ -229,6 +237,13 @@ fn load_failure(application: &OfApplication, failure: &OfLoad) -> String {
     format!("\n{name} {what} ({at})\n{}{hint}", traceback(&failure.traceback))
 }
 
+fn late_load(application: &OfApplication, late: &OfLateLoad) -> String {
+    let goes_on = if application.processes.is_empty() { "requests wait for it" } else { "what served before goes on" };
+    let place = if late.place.is_empty() { "where it is, is not known" } else { &late.place };
+    let (name, at) = (Harmless(&application.name), moment(late.since_millis));
+    format!("\n{name}: process {} is imported still since {at}; {goes_on}\n  {}\n", late.pid, Harmless(place))
+}
+
 fn request_failure(application: &OfApplication, failure: &OfFailure) -> String {
     let OfFailure { at_millis, request, method, target, traceback: text } = failure;
     let request = match request.as_str() {
@@ -236,6 +251,10 @@ fn request_failure(application: &OfApplication, failure: &OfFailure) -> String {
         request => format!(", request {}", Harmless(request)),
     };
     let (name, method, target) = (Harmless(&application.name), Harmless(method), Harmless(target));
+    if failure.method.is_empty() {
+        // Of a process, and of no one request.
+        return format!("\n{name} ({})\n{}", moment(*at_millis), traceback(text));
+    }
     // A call that was late, or whose decision can't be done, raised none.
     let what = if text.starts_with("Traceback") { "raised an exception" } else { "failed" };
     format!("\n{name}: {method} {target} {what} ({}{request})\n{}", moment(*at_millis), traceback(text))

@@ -533,12 +533,13 @@ pub static FAMILIES: &[Family] = &[
     }),
     counter(
         "larder_script_processes_ended_total",
-        "Processes of an application that ended by themselves, or were ended because a request hung, by reason.",
+        "Processes of an application that ended by themselves (ended), or were ended because a request hung (hung), or because they wrote what is no reply or closed a connection (broken), by reason.",
         |admin, samples| {
             let family = samples.name;
             let ended = by_application(admin, |state| state.counts.ended.load(Ordering::Relaxed));
             let hung = by_application(admin, |state| state.counts.hung.load(Ordering::Relaxed));
-            for (reason, sums) in [("ended", ended), ("hung", hung)] {
+            let broken = by_application(admin, |state| state.counts.broken.load(Ordering::Relaxed));
+            for (reason, sums) in [("ended", ended), ("hung", hung), ("broken", broken)] {
                 for (name, many) in sums {
                     let application = escape(&name);
                     let labels = format!("application=\"{application}\",reason=\"{reason}\"");
@@ -551,6 +552,11 @@ pub static FAMILIES: &[Family] = &[
         "larder_script_load_failures_total",
         "Versions of an application that could not be loaded.",
         |admin, samples| samples.application_counts(admin, |counts| &counts.load_failures),
+    ),
+    counter(
+        "larder_script_log_bytes_left_out_total",
+        "Bytes that an application wrote beyond what is passed on to the log.",
+        |admin, samples| samples.applications(admin, |state| state.log.left_out()),
     ),
     gauge(
         "larder_script_memory_bytes",

@@ -31,7 +31,7 @@ pub use metrics::{FAMILIES, Family, markdown as metrics_reference};
 pub use neighbours::{NeighboursShown, OfParent, OfSibling};
 pub use origins::{OfGroup, OfMember, Origins};
 pub use pulse::{Now, Pulse, Second, Window};
-pub use scripts::{OfApplication, OfCounts, OfFailure, OfHook, OfLoad, OfProcess, Scripts};
+pub use scripts::{OfApplication, OfCounts, OfFailure, OfHook, OfLateLoad, OfLoad, OfProcess, Scripts};
 pub use squid::page as squid_page;
 
 use crate::caught;
@@ -39,7 +39,7 @@ use crate::clock;
 use crate::manager;
 use crate::purge::{self, PurgeRequest};
 use crate::record::{Network, Way};
-use crate::run::control::Reloaded;
+use crate::run::control::{RELOAD_WAIT, Reloaded};
 use crate::script::may_be_of_script;
 use crate::shared::{Command, Shared};
 use browse::Housekeeping;
@@ -59,10 +59,13 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::runtime::LocalOptions;
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
 /// Requests are short, and arrive within `WITHIN`.
 const LIMITS: HeadLimits = HeadLimits { head_bytes_max: 16 * 1024, target_bytes_max: 8 * 1024, fields_max: 64 };
 const WITHIN: Duration = Duration::from_secs(10);
+/// The path of reloads, which wait for applications.
+const RELOAD: &str = "/reload";
 /// Clients that may listen to events at a time.
 const LISTENING_MAX: usize = 16;
 /// How long after a failure the next connection is looked for.
@@ -213,11 +216,11 @@ fn answer_soon<S: AsyncRead + AsyncWrite + Unpin + 'static>(
     tokio::task::spawn_local(async move {
         // A question that meets a broken invariant is not answered, and its connection closes.
         let conversation = caught::caught(converse(&admin, stream, through, &doorway, wait));
-        let conversed = tokio::time::timeout(WITHIN, conversation).await;
-        if let Ok(None) = conversed {
+        let conversed = conversation.await;
+        if conversed.is_none() {
             admin.control_restarts.fetch_add(1, Ordering::Relaxed);
         }
-        if let Ok(Some(Ok(Some((stream, _permit))))) = conversed {
+        if let Some(Ok(Some((stream, _permit)))) = conversed {
             // An error means that the client left.
             let _ = events::stream(&admin, stream).await;
         }
@@ -233,7 +236,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
     doorway: &Doorway,
     wait: Wait,
 ) -> io::Result<Option<(S, EventsPermit)>> {
-    let Some(asked) = wait.until(read_request(&mut stream)).await else { return Ok(None) };
+    let Ok(Some(asked)) = timeout(WITHIN, wait.until(read_request(&mut stream))).await else { return Ok(None) };
     let (reply, parts) = match asked? {
         ReadRequest::Closed => return Ok(None),
         ReadRequest::Fault(fault) => (Reply::text(fault.status(), fault.to_string()), SentParts::HeadAndBody),
@@ -243,7 +246,10 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
         }
         ReadRequest::Request(head) => {
             let parts = if head.method == Method::Head { SentParts::HeadOnly } else { SentParts::HeadAndBody };
-            match answer(admin, &head, through, doorway).await {
+            let Ok(answered) = timeout(answer_within(&head), answer(admin, &head, through, doorway)).await else {
+                return Ok(None);
+            };
+            match answered {
                 Response::Reply(reply) => (reply, parts),
                 Response::Events(permit) if parts == SentParts::HeadAndBody => return Ok(Some((stream, permit))),
                 Response::Events(_) => (Reply::of(200, EVENTS, String::new()), parts),
@@ -255,8 +261,16 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
         stream.write_all(&bytes).await?;
         stream.shutdown().await
     };
-    doorway.wait().until(told).await.transpose()?;
-    Ok(None)
+    match timeout(WITHIN, doorway.wait().until(told)).await {
+        Ok(told) => told.transpose().map(|_| None),
+        Err(_) => Ok(None),
+    }
+}
+
+/// How long a request may be answered.
+fn answer_within(request: &RequestHead) -> Duration {
+    let is_reload = matches!(&request.target, Target::Origin(target) if **target == *RELOAD);
+    if is_reload { RELOAD_WAIT + WITHIN } else { WITHIN }
 }
 
 /// The first bytes of a client's connection, parsed.
@@ -595,7 +609,7 @@ pub static ROUTES: &[Route] = &[
     // Files are read for it, and the log is opened.
     Route {
         method: "POST",
-        path: "/reload",
+        path: RELOAD,
         changes: true,
         socket_only: false,
         answer: Answering::FromDisk(|admin, _| {

@@ -4,10 +4,12 @@ use super::proc_files::{cpu_time, resident_bytes};
 use super::{Admin, Reply, api};
 use crate::clock;
 use crate::latency::bound;
-use crate::mount::{Condition, FailedLoad, Failure, Hook, MountCounts, MountReport, MountState, Mounts, Process};
+use crate::mount::{
+    Condition, FailedLoad, Failure, Hook, LateLoad, MountCounts, MountReport, MountState, Mounts, Process,
+};
 use crate::purge::parts;
 use crate::record::{Query, shortened};
-use crate::run::control::{LoadOutcome, ReloadedScript};
+use crate::run::control::{LoadOutcome, RELOAD_WAIT, ReloadedScript};
 use crate::script::{self, Loading};
 use larder_wire::Host;
 use parking_lot::Mutex;
@@ -67,6 +69,12 @@ pub struct OfApplication {
     pub hooks: Vec<OfHook>,
     /// Why the application, or its newest version, could not be loaded.
     pub load_failure: Option<OfLoad>,
+    /// A process that is importing the application for long; nothing where there is none.
+    #[serde(default)]
+    pub late_load: Option<OfLateLoad>,
+    /// Bytes of the application's own log that were left out, because it wrote too many.
+    #[serde(default)]
+    pub log_bytes_left_out: u64,
     /// The last of these requests, the newest last.
     pub failures: Vec<OfFailure>,
 }
@@ -150,6 +158,9 @@ pub struct OfCounts {
     pub ended: u64,
     /// Processes that were killed because a request hung.
     pub hung: u64,
+    /// Processes that were killed because they wrote what is no reply, or closed a connection without an end.
+    #[serde(default)]
+    pub broken: u64,
     /// Versions that could not be loaded.
     pub load_failures: u64,
 }
@@ -163,6 +174,17 @@ pub struct OfLoad {
     pub hint: String,
     /// The traceback.
     pub traceback: String,
+}
+
+/// A process that is importing its application for long.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OfLateLoad {
+    /// The system's number.
+    pub pid: u32,
+    /// When it was started, in milliseconds since 1970.
+    pub since_millis: u64,
+    /// The line where it was; empty where that is not known.
+    pub place: String,
 }
 
 /// A request that raised an exception.
@@ -213,7 +235,8 @@ impl ScriptsQuery {
 
 fn application(state: &MountState, query: Query, failures_max: usize) -> OfApplication {
     let (mount, processes) = (state.mount(), state.processes());
-    let MountReport { python, generation, loaded_at, load_failure, confined, lacks, failures, .. } = state.report();
+    let MountReport { python, generation, loaded_at, load_failure, confined, lacks, late_load, failures, .. } =
+        state.report();
     let surplus = failures.len().saturating_sub(failures_max);
     OfApplication {
         name: mount.application.name.clone(),
@@ -233,6 +256,8 @@ fn application(state: &MountState, query: Query, failures_max: usize) -> OfAppli
         counts: OfCounts::from(&state.counts),
         hooks: state.hooks().iter().flat_map(|hooks| hooks.iter().map(OfHook::from)).collect(),
         load_failure: load_failure.map(OfLoad::from),
+        late_load: late_load.map(OfLateLoad::from),
+        log_bytes_left_out: state.log.left_out(),
         failures: failures.iter().skip(surplus).map(|failure| OfFailure::of(failure.clone(), query)).collect(),
     }
 }
@@ -263,6 +288,7 @@ impl From<&MountCounts> for OfCounts {
             started: count(&counts.started),
             ended: count(&counts.ended),
             hung: count(&counts.hung),
+            broken: count(&counts.broken),
             load_failures: count(&counts.load_failures),
         }
     }
@@ -271,6 +297,12 @@ impl From<&MountCounts> for OfCounts {
 impl From<FailedLoad> for OfLoad {
     fn from(FailedLoad { traceback, hint, at }: FailedLoad) -> OfLoad {
         OfLoad { at_millis: millis(at), hint, traceback }
+    }
+}
+
+impl From<LateLoad> for OfLateLoad {
+    fn from(LateLoad { pid, since, place }: LateLoad) -> OfLateLoad {
+        OfLateLoad { pid, since_millis: millis(since), place }
     }
 }
 
@@ -290,14 +322,12 @@ pub(super) fn generations(admin: &Admin) -> BTreeMap<Host, u64> {
 pub(super) fn outcomes(admin: &Admin, before: &BTreeMap<Host, u64>) -> Vec<ReloadedScript> {
     /// How often it is looked.
     const PAUSE: Duration = Duration::from_millis(20);
-    /// An application that takes longer is loaded behind the answer.
-    const WAIT: Duration = Duration::from_secs(60);
+    let began = clock::instant();
     let loading = admin.nursery.loading();
     let is_known = |it: &Loading| it.state.outcome_of(it.generation).is_some();
-    let mut looks_left = WAIT.as_millis() / PAUSE.as_millis();
-    while looks_left > 0 && !loading.iter().all(is_known) {
+    // An application that takes longer is loaded behind the answer.
+    while began.elapsed() < RELOAD_WAIT && !loading.iter().all(is_known) {
         std::thread::sleep(PAUSE);
-        looks_left -= 1;
     }
     let outcome = |Loading { state, generation }: Loading| {
         let mount = state.mount();
@@ -310,15 +340,18 @@ pub(super) fn outcomes(admin: &Admin, before: &BTreeMap<Host, u64>) -> Vec<Reloa
             Some(Err(failure)) => (LoadOutcome::Failed, Some(failure)),
         };
         let trouble = trouble.map(|failure| failure.in_one_line(&mount.python.folder));
+        let late = || state.report().late_load.map(|late| late.place).filter(|place| !place.is_empty());
+        let trouble = trouble.or_else(|| late().filter(|_| outcome == LoadOutcome::Loading));
         ReloadedScript { name: mount.application.name.clone(), outcome, trouble }
     };
     loading.into_iter().map(outcome).collect()
 }
 
 impl OfApplication {
-    /// Whether the application, or its newest version, can't be loaded.
+    /// Whether the application, or its newest version, can't be loaded, or does not come to an end of it.
     pub fn is_in_trouble(&self) -> bool {
-        [Condition::Failed, Condition::ServingOld].iter().any(|condition| self.state == condition.as_str())
+        self.late_load.is_some()
+            || [Condition::Failed, Condition::ServingOld].iter().any(|condition| self.state == condition.as_str())
     }
 }
 

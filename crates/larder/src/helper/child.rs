@@ -3,7 +3,7 @@
 use super::pool::{Conversation, HelperTrouble, Job, Load, Pool};
 use crate::clock;
 use crate::config::Helper;
-use crate::script::{environment_of, pass_log_on};
+use crate::script::{OwnChild, environment_of, pass_log_on};
 use larder_people::answer::{self, ANSWER_BYTES_MAX, Answer, Outcome};
 use larder_people::line::with_channel;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -128,6 +128,7 @@ async fn run(pool: Arc<Pool>) -> io::Result<Ended> {
         .spawn()?;
     pool.counts.started.fetch_add(1, Ordering::Relaxed);
     let group = Group(process.id());
+    let _own = process.id().map(OwnChild::of);
     if let Some(log) = process.stderr.take() {
         let label = format!("helper {}[{}]", config.name, process.id().unwrap_or_default());
         tokio::task::spawn_local(pass_log_on(log, label));

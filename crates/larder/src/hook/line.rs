@@ -1,11 +1,13 @@
 //! The connection of a worker to one process of hooks: calls go out in batches, and replies come back by their numbers.
 
 use super::frame::{self, CallFacts, Reply};
-use crate::mount::{Process, ProcessLease, RunningCall, connect_socket};
+use crate::clock;
+use crate::mount::{Process, ProcessFault, ProcessLease, RunningCall, UntrueNote, connect_socket};
 use bytes::BytesMut;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::io::ErrorKind;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,10 +118,14 @@ impl Drop for ForgetsCalls {
 enum LineEnd {
     /// A call runs for too long, of this worker or of another one; without a call the process takes none.
     Late(Option<RunningCall>),
-    /// The process closed the connection, or broke the rules of frames.
+    /// The process broke the rules of frames, in this way.
+    Broken(&'static str),
+    /// The process closed the connection.
     Closed,
     /// There is no process at the socket.
     Refused,
+    /// This server could not connect.
+    Unconnected,
 }
 
 /// The reason for which the calls of a connection wait, and since when it does.
@@ -128,11 +134,14 @@ struct Wait {
     /// The call that runs, of this worker or of another one; `None` where the process has begun none.
     call: Option<RunningCall>,
     since: Instant,
+    /// The last sign of the process, where it has no calls but those of this connection: until the next one it can run only one.
+    sign: Option<(Instant, Duration)>,
 }
 
 impl Wait {
     fn is_same(&self, other: &Wait) -> bool {
         match (&self.call, &other.call) {
+            (Some(_), Some(_)) if self.sign.is_some() && other.sign.is_some() => self.sign == other.sign,
             (Some(one), Some(other)) => one.is_same(other),
             (None, None) => self.since == other.since,
             _ => false,
@@ -213,29 +222,38 @@ impl Line {
     }
 
     async fn run(&self, call_time: Duration) -> LineEnd {
-        let Ok(mut stream) = connect_socket(&self.process.socket).await else { return LineEnd::Refused };
+        let mut stream = match connect_socket(&self.process.socket).await {
+            Ok(stream) => stream,
+            Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound) => {
+                return LineEnd::Refused;
+            }
+            Err(_) => return LineEnd::Unconnected,
+        };
         let (mut reader, mut writer) = stream.split();
         // Side by side: a process that writes a long reply may not read meanwhile. In this order: where this worker had to wait,
         // a reply may be here that is no longer late.
         tokio::select! {
             biased;
-            () = self.read(&mut reader) => LineEnd::Closed,
+            end = self.read(&mut reader) => end,
             () = self.write(&mut writer) => LineEnd::Closed,
-            call = self.watch(call_time) => LineEnd::Late(call),
+            late = self.watch(call_time) => match late {
+                Ok(call) => LineEnd::Late(call),
+                Err(UntrueNote) => LineEnd::Broken("its note of the call that it runs can't be true"),
+            },
         }
     }
 
-    /// Hands out replies until the connection ends.
-    async fn read(&self, reader: &mut (impl AsyncReadExt + Unpin)) {
+    /// Hands out replies until the connection ends, and says how it did.
+    async fn read(&self, reader: &mut (impl AsyncReadExt + Unpin)) -> LineEnd {
         let mut incoming = BytesMut::new();
         loop {
             incoming.reserve(REPLIES_BYTES);
             if !reader.read_buf(&mut incoming).await.is_ok_and(|read| read > 0) {
-                return;
+                return LineEnd::Closed;
             }
             loop {
                 match self.take_replies(&mut incoming) {
-                    None => return,
+                    None => return LineEnd::Broken("it wrote what is no reply to a call"),
                     Some(false) => break,
                     Some(true) => tokio::task::yield_now().await,
                 }
@@ -261,19 +279,21 @@ impl Line {
 
     /// Waits until a call takes too long, of whichever worker, and gives it; `None` where the process takes no calls. The time of a call
     /// counts from when the process has begun it. Time in which the machine let this worker or the process wait does not count, up to
-    /// [`STARVED_MAX`]: a timer that comes late says it of the worker, and the system says it of the process.
-    async fn watch(&self, call_time: Duration) -> Option<RunningCall> {
+    /// [`STARVED_MAX`]: a timer that comes late says it of the worker, and the system says it of the process. Fails where the process's
+    /// note of its call can't be true.
+    async fn watch(&self, call_time: Duration) -> Result<Option<RunningCall>, UntrueNote> {
         let mut starved = 0;
         // The wait that began anew, because the machine did not let the call use its time.
         let mut renewed: Option<(Wait, Instant)> = None;
         loop {
-            let Some(wait) = self.wait() else {
+            let Some(wait) = self.wait(call_time)? else {
                 sleep_until(Instant::now() + call_time).await;
                 continue;
             };
             // The note of a process is not trusted for longer: a script may write into it.
-            if self.since.get().elapsed() > silence_max(call_time) {
-                return wait.call;
+            let is_silent = wait.call.is_some() && self.silence() > super::patience(call_time);
+            if is_silent || self.since.get().elapsed() > silence_max(call_time) {
+                return Ok(wait.call);
             }
             let again = renewed.filter(|(renewed, _)| renewed.is_same(&wait));
             if again.is_none() {
@@ -283,19 +303,19 @@ impl Line {
             let call_time = if is_idle { call_time * IDLE_TIMES } else { call_time };
             let since = again.map_or(wait.since, |(_, at)| at);
             sleep_until(since + call_time / 2).await;
-            if !self.still_waits(&wait) {
+            if !self.still_waits(&wait, call_time)? {
                 continue;
             }
             let (pid, due) = (self.process.pid, since + call_time);
             let waited = waited_for_cpu(pid);
             sleep_until(due).await;
-            if !self.still_waits(&wait) {
+            if !self.still_waits(&wait, call_time)? {
                 continue;
             }
             let waited = waited_for_cpu(pid).saturating_sub(waited);
             let longest = waited.max(Instant::now() - due);
             if starved == STARVED_MAX || longest < call_time / 4 {
-                return wait.call;
+                return Ok(wait.call);
             }
             starved += 1;
             renewed = Some((wait, Instant::now()));
@@ -303,23 +323,33 @@ impl Line {
     }
 
     /// The reason for which calls of this connection wait; `None` where there are none.
-    fn wait(&self) -> Option<Wait> {
-        if self.pending.borrow().is_empty() {
-            return None;
+    fn wait(&self, call_time: Duration) -> Result<Option<Wait>, UntrueNote> {
+        let many = self.pending.borrow().len();
+        if many == 0 {
+            return Ok(None);
         }
-        let call = self.running();
-        let now = Instant::now();
+        let call = self.process.running_call()?;
+        let (now, since) = (Instant::now(), self.since.get());
+        let sign = (self.process.under_way() <= many).then(|| (since, self.process.replied_at()));
         let began = call.and_then(|call| now.checked_sub(call.time()));
-        Some(Wait { call, since: began.unwrap_or(self.since.get()) })
+        // Without calls of other workers the note can't move the time of a call by more than an idle process may take.
+        let latest = sign.and_then(|_| now.checked_sub(self.silence())).map(|heard| heard + call_time * IDLE_TIMES);
+        let began = began.map(|began| latest.map_or(began, |latest| began.min(latest)));
+        Ok(Some(Wait { call, since: began.unwrap_or(since), sign }))
+    }
+
+    /// How long calls have waited for a sign of the process on whichever connection.
+    fn silence(&self) -> Duration {
+        self.since.get().elapsed().min(clock::shared().saturating_sub(self.process.replied_at()))
     }
 
     /// Whether they wait for the same still.
-    fn still_waits(&self, wait: &Wait) -> bool {
-        self.wait().is_some_and(|now| now.is_same(wait))
+    fn still_waits(&self, wait: &Wait, call_time: Duration) -> Result<bool, UntrueNote> {
+        Ok(self.wait(call_time)?.is_some_and(|now| now.is_same(wait)))
     }
 
     fn running(&self) -> Option<RunningCall> {
-        self.process.running.as_ref()?.read()
+        self.process.running_call().ok().flatten()
     }
 
     /// Hands out replies that are whole, and says whether there may be more; `None` where the process breaks the rules of frames.
@@ -329,6 +359,7 @@ impl Line {
             let pending = self.take_pending(frame.number)?;
             if taken == 0 {
                 self.since.set(Instant::now());
+                self.process.replied();
             }
             pending.end(Ok(frame.reply));
         }
@@ -348,24 +379,31 @@ impl Line {
         let (call, is_late) = match end {
             LineEnd::Late(call) => (call, true),
             // Another worker may have been first to see that this worker's call is late.
-            LineEnd::Closed => {
+            LineEnd::Closed | LineEnd::Broken(_) => {
                 let call = self.running();
                 (call, call.is_some_and(|call| call.time() >= call_time))
             }
-            LineEnd::Refused => (None, false),
+            LineEnd::Refused | LineEnd::Unconnected => (None, false),
         };
-        // Without memory to share, the first call is taken for the one that ran.
-        let first = pending.front().map(|first| (first.number, first.only));
-        let (culprit, hook) = match (&self.process.running, &end) {
-            (_, LineEnd::Refused) => (None, None),
-            (Some(_), _) => (call.map(|call| call.number), call.map(|call| call.hook)),
-            (None, _) => (first.map(|(number, _)| number), first.and_then(|(_, only)| only)),
+        let is_alone = self.process.under_way() <= pending.len();
+        let is_first = match &end {
+            LineEnd::Refused | LineEnd::Unconnected => false,
+            // The call that broke the rules may have ended; asked of another process, it would break that one too.
+            LineEnd::Broken(_) if call.is_none() && is_alone => true,
+            // Without memory to share, the first call is taken for the one that ran.
+            _ => self.process.running.is_none(),
         };
-        if let Some(any) = pending.front() {
-            match &end {
-                LineEnd::Late(_) => any.lease.hangs_in(hook),
-                _ => any.lease.is_gone(),
-            }
+        let first = pending.front().filter(|_| is_first).map(|first| (first.number, first.only));
+        let (culprit, hook) = match (first, call) {
+            (Some((number, only)), _) => (Some(number), only),
+            (None, call) => (call.map(|call| call.number), call.map(|call| call.hook)),
+        };
+        match end {
+            LineEnd::Late(_) => self.process.fails(ProcessFault::Hangs(hook)),
+            LineEnd::Broken(how) => self.process.fails(ProcessFault::Broken(how)),
+            LineEnd::Refused => self.process.fails(ProcessFault::Broken("it has closed its socket")),
+            LineEnd::Closed => self.process.fails(ProcessFault::Closed),
+            LineEnd::Unconnected => {}
         }
         let at = culprit.and_then(|number| pending.iter().position(|pending| pending.number == number));
         if let Some(culprit) = at.and_then(|at| pending.remove(at)) {
@@ -373,7 +411,8 @@ impl Line {
             self.count(hook, call, is_late);
             culprit.end(Err(if is_late { NoReply::Late(hook) } else { NoReply::Ended(hook) }));
         }
-        let rest = if matches!(end, LineEnd::Refused) { NoReply::Refused } else { NoReply::NotBegun };
+        let rest =
+            if matches!(end, LineEnd::Refused | LineEnd::Unconnected) { NoReply::Refused } else { NoReply::NotBegun };
         pending.into_iter().for_each(|pending| pending.end(Err(rest)));
     }
 

@@ -1,6 +1,6 @@
 //! The right to have one request under way in a process of an application.
 
-use super::{MountState, Process, Spool, Turn};
+use super::{MountState, Process, ProcessFault, Spool, Turn};
 use crate::client::Client;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -72,19 +72,9 @@ impl ProcessLease {
         self.mount.answer_spool(client)
     }
 
-    /// The process has ended, or closed its connections: it gets no further request.
-    pub fn is_gone(&self) {
-        self.process.is_hung.store(true, Ordering::Relaxed);
-    }
-
     /// The request goes on although its time is over: the process is to be ended.
     pub fn hangs(&self) {
-        self.process.hangs(None);
-    }
-
-    /// Like [`ProcessLease::hangs`], in this hook, where it can be only one.
-    pub fn hangs_in(&self, hook: Option<u16>) {
-        self.process.hangs(hook);
+        self.process.fails(ProcessFault::Hangs(None));
     }
 }
 
@@ -224,7 +214,7 @@ mod tests {
         Mounts::default().add(Arc::new(mount))
     }
 
-    fn process(number: u64, requests_max: usize) -> (Arc<Process>, mpsc::Receiver<super::super::Hung>) {
+    fn process(number: u64, requests_max: usize) -> (Arc<Process>, mpsc::Receiver<super::super::Faulty>) {
         let (nursery, told) = mpsc::channel(1);
         (Arc::new(Process::new(number, 4711, "/nowhere".into(), requests_max, nursery)), told)
     }

@@ -7,6 +7,7 @@ mod failures;
 mod hook_counts;
 mod hooks;
 mod lease;
+mod log_budget;
 mod running;
 mod spool;
 mod stage;
@@ -18,7 +19,8 @@ pub use failures::{FailedLoad, Failure, Failures};
 pub use hook_counts::{HookBook, HookCounts, HookName, HookSums};
 pub use hooks::{Asked, Declared, Hook, HookPlace, Hooks, NamedRoute};
 pub use lease::{MountTrouble, ProcessLease, Room};
-pub use running::{RunningCall, RunningNote};
+pub use log_budget::{LOG_BURST_BYTES_MAX, LOG_BYTES_PER_SECOND_MAX, LogBudget};
+pub use running::{RunningCall, RunningNote, UntrueNote};
 pub use spool::{BufferBudget, FILE_EXTENSION, Spool};
 pub use stage::Stage;
 pub use stream::{MountStream, connect_socket};
@@ -73,8 +75,21 @@ pub struct MountReport {
     pub confined: Vec<String>,
     /// Those that the system lacks.
     pub lacks: Vec<String>,
+    /// A process that is importing the application for long.
+    pub late_load: Option<LateLoad>,
     /// The last requests that failed.
     pub failures: Failures,
+}
+
+/// A process that has not begun to serve for long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LateLoad {
+    /// The system's number.
+    pub pid: u32,
+    /// When it was started.
+    pub since: Duration,
+    /// The line where it was when that was looked at; empty as long as that is not known.
+    pub place: String,
 }
 
 /// All applications of a server, by the names that their origins have.
@@ -134,6 +149,8 @@ pub struct MountState {
     pub counts: MountCounts,
     /// The bytes in its buffers.
     pub buffers: BufferBudget,
+    /// The bytes that it may write into the log.
+    pub log: LogBudget,
     /// Counts of each of its hooks.
     pub hook_book: HookBook,
     /// The hooks of the version that was loaded last: their filters are known also while no process of it serves.
@@ -169,6 +186,8 @@ pub struct MountCounts {
     pub ended: AtomicU64,
     /// Processes that were killed because a request hung.
     pub hung: AtomicU64,
+    /// Processes that were killed because they wrote what is no reply, or closed a connection without an end.
+    pub broken: AtomicU64,
     /// Generations that could not load the application.
     pub load_failures: AtomicU64,
 }
@@ -183,6 +202,7 @@ impl MountState {
             waiting_for_place: AtomicUsize::new(0),
             counts: MountCounts::default(),
             buffers: BufferBudget::default(),
+            log: LogBudget::default(),
             hook_book: HookBook::default(),
             last_hooks: Mutex::default(),
             folder,
@@ -376,22 +396,37 @@ pub struct Process {
     under_way: AtomicUsize,
     /// The order of its requests, where it serves one at a time.
     turns: Option<Mutex<Turns>>,
-    is_hung: AtomicBool,
-    nursery: mpsc::Sender<Hung>,
+    /// When a reply of it was read last, by whichever worker: nanoseconds of the clock that all processes share.
+    replied_at: AtomicU64,
+    /// It gets no further requests: the nursery was told to end it.
+    is_faulty: AtomicBool,
+    nursery: mpsc::Sender<Faulty>,
 }
 
-/// A process hangs, or has closed its socket: the nursery ends it.
+/// A process that is to be ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hung {
+pub struct Faulty {
     /// The number of the process.
     pub number: u64,
-    /// The place of the hook that ran, where it can be only one.
-    pub hook: Option<u16>,
+    /// The reason.
+    pub fault: ProcessFault,
+}
+
+/// Why a process can't serve any longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcessFault {
+    /// A request goes on although its time is over, or the process has closed its socket: in the hook at this place, where it can be
+    /// only one.
+    Hangs(Option<u16>),
+    /// It broke the rules of its connections, in this way.
+    Broken(&'static str),
+    /// It closed a connection. The process may be ending by itself.
+    Closed,
 }
 
 impl Process {
     /// A process that is ready. `nursery` is told when it hangs.
-    pub fn new(number: u64, pid: u32, socket: PathBuf, requests_max: usize, nursery: mpsc::Sender<Hung>) -> Process {
+    pub fn new(number: u64, pid: u32, socket: PathBuf, requests_max: usize, nursery: mpsc::Sender<Faulty>) -> Process {
         Process {
             number,
             pid,
@@ -403,7 +438,8 @@ impl Process {
             last_call: AtomicU32::new(0),
             under_way: AtomicUsize::new(0),
             turns: turns::of_process(requests_max),
-            is_hung: AtomicBool::new(false),
+            replied_at: AtomicU64::new(0),
+            is_faulty: AtomicBool::new(false),
             nursery,
         }
     }
@@ -424,7 +460,7 @@ impl Process {
     }
 
     fn has_room(&self) -> bool {
-        !self.is_hung.load(Ordering::Relaxed) && self.under_way() < self.requests_max
+        !self.is_faulty.load(Ordering::Relaxed) && self.under_way() < self.requests_max
     }
 
     /// It serves one request at a time, in the order in which they were sent.
@@ -434,18 +470,38 @@ impl Process {
 
     /// Whether it may get a request that waits behind those that it has.
     fn has_turn(&self, now: Instant) -> bool {
-        !self.is_hung.load(Ordering::Relaxed)
+        !self.is_faulty.load(Ordering::Relaxed)
             && self.turns.as_ref().is_some_and(|turns| turns.lock().take_one_more(now))
     }
 
-    /// A request goes on in it although its time is over: in this hook, where it can be only one.
-    fn hangs(&self, hook: Option<u16>) {
-        if !self.is_hung.swap(true, Ordering::Relaxed) {
-            // A full queue means that the nursery ends others just now; this one takes no request meanwhile, and the next request
-            // that finds its time over tells again.
-            if self.nursery.try_send(Hung { number: self.number, hook }).is_err() {
-                self.is_hung.store(false, Ordering::Relaxed);
+    /// It gets no further request, and the nursery ends it.
+    pub fn fails(&self, fault: ProcessFault) {
+        if !self.is_faulty.swap(true, Ordering::Relaxed) {
+            // A full queue means that the nursery ends others just now; the next request that meets the fault tells again.
+            if self.nursery.try_send(Faulty { number: self.number, fault }).is_err() {
+                self.is_faulty.store(false, Ordering::Relaxed);
             }
+        }
+    }
+
+    /// A reply of it was read.
+    pub fn replied(&self) {
+        let now = u64::try_from(clock::shared().as_nanos()).unwrap_or(u64::MAX);
+        self.replied_at.store(now, Ordering::Relaxed);
+    }
+
+    /// When a reply of it was read last, by the clock that all processes share.
+    pub fn replied_at(&self) -> Duration {
+        Duration::from_nanos(self.replied_at.load(Ordering::Relaxed))
+    }
+
+    /// The call that it notes as the one that it runs; `None` while it notes none. Fails where the note can't be true: no call of that
+    /// number was made, or its time has not come.
+    pub fn running_call(&self) -> Result<Option<RunningCall>, UntrueNote> {
+        let Some(call) = self.running.as_ref().and_then(|note| note.read()) else { return Ok(None) };
+        match call.is_credible(self.last_call.load(Ordering::Relaxed)) {
+            true => Ok(Some(call)),
+            false => Err(UntrueNote),
         }
     }
 }

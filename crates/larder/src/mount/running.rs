@@ -32,11 +32,21 @@ impl RunningCall {
         clock::shared().saturating_sub(self.began)
     }
 
+    /// Whether the note can be true, where calls have the numbers up to this one.
+    pub(super) fn is_credible(&self, last: u32) -> bool {
+        // Numbers begin anew one day.
+        last.wrapping_sub(self.number) <= u32::MAX / 2 && self.began <= clock::shared()
+    }
+
     /// Whether this is the same call, in whichever of its hooks.
     pub fn is_same(&self, other: &RunningCall) -> bool {
         (self.number, self.began) == (other.number, other.began)
     }
 }
+
+/// A note that can't be true, because something else than the runtime wrote into it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UntrueNote;
 
 /// The memory of one process.
 #[derive(Debug)]
@@ -48,7 +58,8 @@ impl RunningNote {
         // Without CLOEXEC: the process finds it by its number. Of another child that inherits it by chance it says nothing.
         let inherited = memfd_create("larder-running", MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&inherited, NOTE_BYTES as u64)?;
-        fcntl_add_seals(&inherited, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        // The process adds the last seals, when it has mapped the memory: from then on nobody writes by a descriptor.
+        fcntl_add_seals(&inherited, SealFlags::SHRINK | SealFlags::GROW)?;
         Ok((RunningNote(File::from(inherited.try_clone()?)), inherited))
     }
 
@@ -103,6 +114,8 @@ mod tests {
         assert!(note.read().unwrap().is_same(&call), "another hook of the same call");
         write(u64::MAX, 8, 0);
         assert_eq!(note.read().unwrap().time(), Duration::ZERO, "a time that has not come is none");
+        assert!(!note.read().unwrap().is_credible(8) && call.is_credible(7) && call.is_credible(9));
+        assert!(!call.is_credible(6) && call.is_credible(7_u32.wrapping_add(u32::MAX / 2)));
         assert!(!note.read().unwrap().is_same(&call));
         write(0, 0, 0);
         assert_eq!(note.read(), None);

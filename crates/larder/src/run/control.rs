@@ -16,8 +16,12 @@ use std::time::Duration;
 /// How long the server may take for an answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// A reload waits for applications to be imported.
-const RELOAD_WITHIN: Duration = Duration::from_secs(90);
+/// A reload waits so long for applications to be imported, and then says that they are being imported still.
+pub const RELOAD_WAIT: Duration = Duration::from_secs(60);
+
+/// How long a client waits for the answer to a reload: longer than the server takes for it on a busy machine.
+const RELOAD_WITHIN: Duration = Duration::from_secs(RELOAD_WAIT.as_secs() + 30);
+
 /// The longest answer that is read.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 

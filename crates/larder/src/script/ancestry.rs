@@ -1,38 +1,25 @@
 //! Which processes of the machine belong to scripts: those that run them, and all that these have started. They may not command the server.
 
-use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use super::{children, orphans};
 use std::fs;
-
-/// The processes of scripts that run now, of all servers of this process; a number is in it until its process was waited for, so that it
-/// means no other one.
-static RUNNING: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
 /// Parents that are looked at: more than any chain has that is not made to be long.
 const PARENTS_MAX: usize = 4_096;
 
-/// A process of a script has begun.
-pub(super) fn began(pid: u32) {
-    RUNNING.lock().insert(pid);
-}
-
-/// It has ended and was waited for.
-pub(super) fn ended(pid: u32) {
-    RUNNING.lock().remove(&pid);
-}
-
 /// Whether a process is one of a script, or may be: one that has ended already tells nothing of its parents. Descendants stay below
-/// the process of their script (`PR_SET_CHILD_SUBREAPER`) for as long as it lives; the nursery ends them with it.
+/// the process of their script (`PR_SET_CHILD_SUBREAPER`) for as long as it lives, and are children of this process after that, until
+/// they are ended too.
 pub fn may_be_of_script(pid: u32) -> bool {
-    if RUNNING.lock().is_empty() {
+    if !children::is_any_of_script() && !orphans::are_adopted() {
         return false;
     }
-    let mut at = pid;
+    let (mut at, own) = (pid, std::process::id());
     for _ in 0..PARENTS_MAX {
-        if RUNNING.lock().contains(&at) {
+        if children::is_of_script(at) {
             return true;
         }
         match parent(at) {
+            Some(parent) if parent == own => return orphans::is_one(at),
             Some(0 | 1) => return false,
             Some(parent) => at = parent,
             // A parent that has ended since was below the same process as its child is now; the process that asks has to be there.
@@ -51,6 +38,7 @@ fn parent(pid: u32) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use super::children::{began, ended};
     use super::*;
     use std::process::{Command, Stdio};
 

@@ -74,7 +74,8 @@ pub(super) fn below(pids: impl IntoIterator<Item = u32>, max: usize) -> Vec<Desc
     found
 }
 
-fn children_of(pid: u32) -> Vec<u32> {
+/// The children of a process, those that ended and were not waited for included. Empty where the system does not tell.
+pub(super) fn children_of(pid: u32) -> Vec<u32> {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let children = threads.flatten().filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
     let numbers = |text: String| text.split_whitespace().filter_map(|number| number.parse().ok()).collect::<Vec<u32>>();

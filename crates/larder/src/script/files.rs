@@ -22,6 +22,7 @@ const RUNTIME: &[(&str, &str)] = &[
     ("_hooks.py", include_str!("../../../../python/larder/_hooks.py")),
     ("_http.py", include_str!("../../../../python/larder/_http.py")),
     ("_messages.py", include_str!("../../../../python/larder/_messages.py")),
+    ("_peers.py", include_str!("../../../../python/larder/_peers.py")),
     ("_poll.py", include_str!("../../../../python/larder/_poll.py")),
     ("_runner.py", include_str!("../../../../python/larder/_runner.py")),
     ("_runtime.py", include_str!("../../../../python/larder/_runtime.py")),

@@ -1,20 +1,22 @@
 //! The processes of one application, in generations: a new one begins where settings or files have changed, and takes the place of
 //! the old one when it is ready. One that can't load the application leaves the old one in its place.
 
+mod faults;
+mod member;
+
 use super::cgroups::{ControlGroup, ControlGroups, GroupLimits};
 use super::control::{LoadFailure, Message, Ready};
-use super::descendants::{self, Descendant, pid_of};
+use super::descendants;
 use super::files::ScriptFolder;
 use super::kept::KeptVersion;
 use super::process::{self, ChildGuard, Event, Happened, Started};
-use super::stacks::{self, Frame};
 use super::watched::Watched;
 use crate::clock;
 use crate::config::Mount;
 use crate::config::application::Interface;
 use crate::config::python::ReloadAt;
-use crate::mount::{Declared, FailedLoad, Hook, Hooks, Hung, MountState, Process, RunningNote, Version};
-use rustix::process::{Signal, kill_process};
+use crate::mount::{Declared, FailedLoad, Faulty, Hooks, MountState, Process, Version};
+use member::{Member, Phase};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -22,13 +24,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 /// Time for an application to be imported.
 const LOAD_WITHIN: Duration = Duration::from_secs(120);
-
-/// Time for a process that hangs to write its stacks into the log.
-const STACKS_WITHIN: Duration = Duration::from_millis(100);
 
 /// A process that ended sooner than this is not replaced at once a second time.
 const QUICK_END: Duration = Duration::from_secs(5);
@@ -39,10 +38,6 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// Within this time a request that has a place in a process has reached its socket, so that the process knows of it when it is told
-/// to end.
-const TOLD_WITHIN: Duration = Duration::from_secs(1);
-
 /// Files of one application that are watched.
 const FILES_MAX: usize = 4_096;
 
@@ -50,7 +45,7 @@ const FILES_MAX: usize = 4_096;
 pub(super) struct Means {
     pub folder: ScriptFolder,
     pub events: mpsc::Sender<Event>,
-    pub hung: mpsc::Sender<Hung>,
+    pub faulty: mpsc::Sender<Faulty>,
     /// The numbers of processes that were given out.
     pub numbers: std::cell::Cell<u64>,
     /// The control groups of processes, or why there are none.
@@ -89,47 +84,6 @@ pub(super) struct Group {
     /// The files of that generation as it has loaded them; `None` where they have changed meanwhile, and for applications.
     kept: Option<KeptVersion>,
     is_stopping: bool,
-}
-
-struct Member {
-    number: u64,
-    pid: u32,
-    socket: PathBuf,
-    generation: u64,
-    began: Instant,
-    began_at: SystemTime,
-    /// It began with the files that are kept of its version.
-    is_of_copy: bool,
-    /// Its note of the call that it runs.
-    running: Option<Arc<RunningNote>>,
-    phase: Phase,
-    /// It was killed because it hung.
-    hung: Option<HungMember>,
-    /// The processes that it had started when they were looked for last.
-    descendants: Vec<Descendant>,
-    control_group: Option<ControlGroup>,
-    /// It is to end, but requests that have a place in it may still be on their way to its socket: it is told when they are over, or
-    /// at this time.
-    to_be_told: Option<(Arc<Process>, Instant)>,
-}
-
-/// A process that hung.
-struct HungMember {
-    /// The hooks that it ran.
-    hooks: Option<Arc<Hooks>>,
-    /// The one of them that hung is counted.
-    is_counted: bool,
-}
-
-enum Phase {
-    /// It imports the application.
-    Loading,
-    /// It can serve.
-    Ready(Arc<Process>),
-    /// It ends the requests that it has, until then.
-    Draining(Instant),
-    /// It was killed.
-    Killed,
 }
 
 impl Group {
@@ -174,7 +128,11 @@ impl Group {
             Happened::Said(Message::Failed(failure)) => self.failed_to_load(event.number, failure),
             Happened::Said(Message::Error(failure)) => {
                 let request = [&failure.method, &failure.target, &failure.request].map(String::as_str).join(" ");
-                tracing::error!("{}: {request}\n{}", self.mount.application.name, failure.traceback.trim_end());
+                let (name, traceback) = (&self.mount.application.name, failure.traceback.trim_end());
+                match self.state.log.take((request.len() + traceback.len()) as u64, Instant::now()) {
+                    true => tracing::error!("{name}: {request}\n{traceback}"),
+                    false => self.state.log.leave_out((request.len() + traceback.len()) as u64),
+                }
                 match self.mount.application.interface {
                     // The worker that called them counts it.
                     Interface::Hooks => self.state.note_failure(failure),
@@ -187,61 +145,6 @@ impl Group {
                 self.ended(event.number, &status);
             }
         }
-    }
-
-    /// One of its processes hangs, in this hook where that is known: it writes its stacks into the log and is killed. Others take its
-    /// place.
-    pub fn end_hung(&mut self, Hung { number, hook }: Hung) {
-        let Some(member) = self.members.iter_mut().find(|member| member.number == number) else { return };
-        let hooks = match std::mem::replace(&mut member.phase, Phase::Killed) {
-            Phase::Killed => return,
-            Phase::Ready(process) => process.hooks.clone(),
-            Phase::Loading | Phase::Draining(_) => None,
-        };
-        let known = hook.and_then(|place| hooks.as_ref()?.at(place));
-        // The worker whose call it was counts it.
-        member.hung = Some(HungMember { is_counted: known.is_some(), hooks });
-        let (pid, name) = (member.pid, &self.mount.application.name);
-        let (limit, setting) = match self.mount.application.interface {
-            Interface::Hooks => (self.mount.python.hook_time, "hook_time"),
-            Interface::Wsgi | Interface::Asgi => (self.mount.python.request_time, "request_time"),
-        };
-        tracing::error!(
-            "{name}[{pid}]: no answer after {} s (`{setting}`), or its socket is closed; the process is ended, its stacks follow",
-            limit.as_secs_f64()
-        );
-        self.state.counts.hung.fetch_add(1, Ordering::Relaxed);
-        signal(pid, Signal::USR2);
-        let end = member.end();
-        tokio::task::spawn_local(async move {
-            sleep(STACKS_WITHIN).await;
-            end();
-        });
-        self.publish();
-        self.fill();
-    }
-
-    /// The stacks of a process that hung have come.
-    fn was_at(&mut self, number: u64, frames: &[Frame]) {
-        let Some(member) = self.members.iter_mut().find(|member| member.number == number) else { return };
-        let (Some(hung), pid) = (&mut member.hung, member.pid) else { return };
-        let Some(mut place) = stacks::place_of(frames, &self.mount.python.folder) else { return };
-        let is_frame_of = |hook: &&Hook, frame: &Frame| {
-            hook.place.name == frame.function
-                && Path::new(&frame.file).file_name().is_some_and(|it| *it == *hook.place.script)
-        };
-        let hooks = hung.hooks.as_deref();
-        // The outermost frame is that of the hook that was called.
-        let hook = frames.iter().rev().find_map(|frame| hooks?.iter().find(|hook| is_frame_of(hook, frame)));
-        if let Some(hook) = hook {
-            if !hung.is_counted {
-                count_late(hook);
-            }
-            place = format!("{place} (hook {})", hook.place);
-        }
-        hung.is_counted = true;
-        tracing::error!("{}[{pid}]: {place}", self.mount.application.name);
-        self.state.was_at(pid, &place);
     }
 
     /// Puts other settings in force.
@@ -290,7 +193,11 @@ impl Group {
             let hint = format!("the application was not imported within {} s", LOAD_WITHIN.as_secs());
             self.failed_to_load(number, LoadFailure::of(hint));
         }
-        if self.mount.python.reload == ReloadAt::Change && !self.is_stopping && self.has_changed() {
+        self.tell_late_loads();
+        // Where nothing serves, the next try reads the files as they are in any case.
+        let waits_to_try = self.start_at.is_some() && !self.is_serving(self.generation);
+        let is_at_change = self.mount.python.reload == ReloadAt::Change || waits_to_try;
+        if is_at_change && !self.is_stopping && self.has_changed() {
             tracing::info!("{}: a file has changed, the processes begin anew", self.mount.application.name);
             self.begin_anew();
         }
@@ -386,7 +293,7 @@ impl Group {
             self.means.numbers.set(number);
             let guard = self.means.child_guard();
             let source = process::Source { folder: &self.means.folder, kept: kept.as_deref() };
-            match process::start(&self.mount, (number, guard), &source, self.means.events.clone()) {
+            match process::start(&self.state, (number, guard), &source, self.means.events.clone()) {
                 Ok(started) => self.started(started, kept.is_some()),
                 Err(error) => {
                     let program = process::interpreter(&self.mount);
@@ -424,7 +331,9 @@ impl Group {
             is_of_copy,
             running: running.map(Arc::new),
             phase,
+            is_late: false,
             hung: None,
+            closed_at: None,
             descendants,
             control_group,
             to_be_told: None,
@@ -472,7 +381,7 @@ impl Group {
 
     fn ready(&mut self, number: u64, ready: Ready) {
         let requests_max = process::requests_max(&self.mount);
-        let hung = self.means.hung.clone();
+        let faulty = self.means.faulty.clone();
         let generation = self.generation;
         let (is_first, is_new) = (!self.is_serving(generation), self.files_of != generation);
         // One that is ready too late, because another generation has begun, says nothing of that one.
@@ -492,7 +401,7 @@ impl Group {
             return;
         }
         let Some(member) = self.of(generation).find(|member| member.number == number) else { return };
-        let mut process = Process::new(number, member.pid, member.socket.clone(), requests_max, hung);
+        let mut process = Process::new(number, member.pid, member.socket.clone(), requests_max, faulty);
         process.hooks.clone_from(&hooks);
         process.running.clone_from(&member.running);
         member.phase = Phase::Ready(Arc::new(process));
@@ -614,8 +523,10 @@ impl Group {
         let Some(member) = self.members.iter_mut().find(|member| member.number == number) else { return };
         let (generation, was_loading) = (member.generation, matches!(member.phase, Phase::Loading));
         member.kill();
-        if was_loading && generation == self.generation {
-            self.cannot_load(failure);
+        match was_loading && generation == self.generation {
+            true => self.cannot_load(failure),
+            // One that said so of itself though it served gets no further request.
+            false => self.publish(),
         }
     }
 
@@ -692,57 +603,6 @@ impl Group {
     }
 }
 
-impl Member {
-    /// Whether it serves or will serve.
-    fn is_of_use(&self) -> bool {
-        matches!(self.phase, Phase::Loading | Phase::Ready(_))
-    }
-
-    fn drain(&mut self, until: Instant) {
-        let phase = match self.is_of_use() {
-            true => std::mem::replace(&mut self.phase, Phase::Draining(until)),
-            false => return,
-        };
-        match phase {
-            Phase::Ready(process) => {
-                self.to_be_told = Some((process, Instant::now() + TOLD_WITHIN));
-                self.tell_to_end();
-            }
-            _ => signal(self.pid, Signal::TERM),
-        }
-    }
-
-    fn tell_to_end(&mut self) {
-        let is_due = |(process, at): &mut (Arc<Process>, Instant)| process.under_way() == 0 || Instant::now() >= *at;
-        if self.to_be_told.take_if(is_due).is_some() && matches!(self.phase, Phase::Draining(_)) {
-            signal(self.pid, Signal::TERM);
-        }
-    }
-
-    fn kill(&mut self) {
-        if !matches!(self.phase, Phase::Killed) {
-            self.phase = Phase::Killed;
-            self.end()();
-        }
-    }
-
-    /// The way to kill it with all that it has started: at once by its control group; without one by a search, which may take a moment
-    /// and has a thread of its own.
-    fn end(&mut self) -> impl FnOnce() + use<> {
-        let (pid, known) = (self.pid, std::mem::take(&mut self.descendants));
-        let group = self.control_group.as_ref().map(ControlGroup::killer);
-        move || {
-            if !group.is_some_and(|kill| kill()) {
-                tokio::task::spawn_blocking(move || descendants::kill(Some(pid), &known));
-            }
-        }
-    }
-}
-
-fn count_late(hook: &Hook) {
-    hook.counts.late.fetch_add(1, Ordering::Relaxed);
-}
-
 /// The time by the wall, as files have it.
 fn wall_time() -> SystemTime {
     SystemTime::UNIX_EPOCH + clock::wall()
@@ -752,10 +612,4 @@ fn wall_time() -> SystemTime {
 /// process began: it may have read the version before.
 fn as_imported(path: &Path, began: SystemTime) -> Option<SystemTime> {
     process::changed_at(path).filter(|at| *at < began || *at > wall_time())
-}
-
-fn signal(pid: u32, signal: Signal) {
-    if let Some(pid) = pid_of(pid) {
-        let _ = kill_process(pid, signal);
-    }
 }

@@ -4,6 +4,7 @@
 
 mod ancestry;
 mod cgroups;
+mod children;
 mod control;
 mod descendants;
 mod environment;
@@ -11,11 +12,13 @@ mod files;
 mod group;
 mod kept;
 mod nursery;
+mod orphans;
 mod process;
 mod stacks;
 mod watched;
 
 pub use ancestry::may_be_of_script;
+pub use children::OwnChild;
 pub use environment::environment_of;
 pub use files::{imports, write_library};
 pub use nursery::{Loading, Nursery};

@@ -3,9 +3,10 @@
 use super::cgroups::ControlGroups;
 use super::files::ScriptFolder;
 use super::group::{Group, Means};
-use super::process::Event;
+use super::orphans;
+use super::process::{Event, Happened};
 use crate::config::Mount;
-use crate::mount::{Hung, MountState, Mounts};
+use crate::mount::{Faulty, MountState, Mounts};
 use larder_wire::Host;
 use parking_lot::Mutex;
 use std::cell::Cell;
@@ -143,20 +144,27 @@ impl Nursery {
 
 async fn run(mounts: Arc<Mounts>, folder: ScriptFolder, mut orders: mpsc::Receiver<Order>) {
     let (events, mut happened) = mpsc::channel::<Event>(QUEUE_MAX);
-    let (hung, mut hanging) = mpsc::channel::<Hung>(QUEUE_MAX);
-    let means = Rc::new(Means { folder, events, hung, numbers: Cell::new(0), control_groups: ControlGroups::make() });
+    let (faulty, mut faults) = mpsc::channel::<Faulty>(QUEUE_MAX);
+    let means = Rc::new(Means { folder, events, faulty, numbers: Cell::new(0), control_groups: ControlGroups::make() });
     let mut groups = Groups { mounts, means, by_host: BTreeMap::new(), leaving: Vec::new() };
     let (mut ticks, mut counts) = (interval(TICK), interval(COUNT_EVERY));
     counts.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut stop_at = None;
+    if let Err(error) = orphans::adopt() {
+        tracing::warn!(%error, "children of scripts that outlive their process are not known as such");
+    }
     loop {
         tokio::select! {
-            Some(hung) = hanging.recv() => {
-                groups.all().filter(|group| group.has(hung.number)).for_each(|group| group.end_hung(hung));
+            Some(faulty) = faults.recv() => {
+                groups.all().filter(|group| group.has(faulty.number)).for_each(|group| group.end_faulty(faulty));
             }
             Some(event) = happened.recv() => {
+                let is_end = matches!(event.what, Happened::Ended(_));
                 if let Some(group) = groups.all().find(|group| group.has(event.number)) {
                     group.take(event);
+                }
+                if is_end {
+                    orphans::end_all();
                 }
             }
             order = orders.recv(), if stop_at.is_none() => match order {
@@ -173,10 +181,12 @@ async fn run(mounts: Arc<Mounts>, folder: ScriptFolder, mut orders: mpsc::Receiv
             },
             _ = counts.tick() => groups.all().for_each(|group| {
                 group.tell_those_that_end();
+                group.end_closed();
                 group.count_descendants();
             }),
             _ = ticks.tick() => {
                 groups.all().for_each(Group::tick);
+                orphans::end_all();
                 if let Ok(control_groups) = &groups.means.control_groups {
                     control_groups.tidy();
                 }

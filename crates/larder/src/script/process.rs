@@ -1,19 +1,20 @@
 //! One process: how it is started, and what it says until it ends.
 
-use super::ancestry;
+use super::children;
 use super::control::{self, LINE_BYTES_MAX, Message};
 use super::environment;
 use super::files::ScriptFolder;
 use super::stacks::{Frame, StackFinder};
 use crate::config::Mount;
 use crate::config::application::Interface;
-use crate::mount::RunningNote;
+use crate::mount::{LOG_BYTES_PER_SECOND_MAX, LogBudget, MountState, RunningNote};
 use serde_json::json;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
@@ -29,6 +30,12 @@ const MESSAGES_MAX: u32 = 100;
 
 /// The longest line of its log, in bytes.
 const LOG_LINE_BYTES_MAX: usize = 4_096;
+
+/// Bytes that are passed over at full speed: a process that writes without an end is not to keep the nursery from the others.
+const PASSED_OVER_BYTES_MAX: u64 = 1 << 20;
+
+/// The pause after so many bytes.
+const PASSED_OVER_PAUSE: Duration = Duration::from_millis(50);
 
 /// An event of the process with this number.
 pub(super) struct Event {
@@ -143,12 +150,12 @@ pub(super) struct Source<'a> {
 
 /// Starts a process of an application. Its events come on `events`, the last one is its end.
 pub(super) fn start(
-    mount: &Mount,
+    state: &Arc<MountState>,
     (number, guard): (u64, ChildGuard),
     source: &Source<'_>,
     events: mpsc::Sender<Event>,
 ) -> io::Result<Started> {
-    let folder = source.folder;
+    let (mount, folder) = (&*state.mount(), source.folder);
     let socket = folder.socket(number);
     let _ = std::fs::remove_file(&socket);
     let listener = UnixListener::bind(&socket)?;
@@ -167,6 +174,7 @@ pub(super) fn start(
         "children_max": (guard == ChildGuard::Keeper).then_some(python.children_max),
         "kept": source.kept.map(Path::to_string_lossy),
         "running": inherited.as_ref().map(OwnedFd::as_raw_fd),
+        "server": own_name(),
     });
     let library = folder.library();
     let stacks = StackFinder::new(&library);
@@ -188,17 +196,24 @@ pub(super) fn start(
             let _ = std::fs::remove_file(&socket);
         })?;
     let pid = child.id().unwrap_or_default();
-    ancestry::began(pid);
+    children::began(pid);
     let log = child.stderr.take();
     let said = child.stdout.take();
     let label = format!("{}[{pid}]", mount.application.name);
     let passing = log.map(|log| {
         let events = events.clone();
         let look = Looking { stacks, number, events };
-        tokio::task::spawn_local(pass_on(log, label, Some(look)))
+        let state = Arc::clone(state);
+        tokio::task::spawn_local(async move { pass_on(log, label, &state.log, Some(look)).await })
     });
     tokio::task::spawn_local(watch(child, said, (number, passing), socket.clone(), events));
     Ok(Started { number, pid, socket, running })
+}
+
+/// This process, as others know it: its number, and the name space in which it has that number.
+fn own_name() -> serde_json::Value {
+    let space = std::fs::read_link("/proc/self/ns/pid").ok();
+    json!({ "pid": std::process::id(), "pid_space": space.as_deref().map(Path::to_string_lossy) })
 }
 
 /// Tells the events of a process until it has ended.
@@ -214,7 +229,7 @@ async fn watch(
         let Some(said) = said else { return };
         let mut lines = BufReader::new(said);
         let mut rate = Rate::default();
-        while let Ok(Some(line)) = next_line(&mut lines, LINE_BYTES_MAX).await {
+        while let Ok(Some((line, _))) = next_line(&mut lines, LINE_BYTES_MAX).await {
             // A process that talks without an end is not to keep the nursery from the others.
             if rate.is_exceeded(MESSAGES_MAX) && rate.count.is_multiple_of(MESSAGES_MAX) {
                 sleep(Duration::from_millis(20)).await;
@@ -247,7 +262,7 @@ async fn watch(
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     }
     if let Some(pid) = pid {
-        ancestry::ended(pid);
+        children::ended(pid);
     }
     let _ = std::fs::remove_file(&socket);
     if let Some(passing) = passing {
@@ -257,16 +272,17 @@ async fn watch(
     let _ = events.send(Event { number, what: Happened::Ended(ended) }).await;
 }
 
-/// A line without its end; a longer one is cut, and the rest of it is passed over. `None` at the end.
-async fn next_line(from: &mut (impl AsyncBufReadExt + Unpin), bytes_max: usize) -> io::Result<Option<Vec<u8>>> {
+/// A line without its end; a longer one is cut, and the rest of it, whose bytes are counted, is passed over. `None` at the end.
+async fn next_line(from: &mut (impl AsyncBufReadExt + Unpin), bytes_max: usize) -> io::Result<Option<(Vec<u8>, u64)>> {
     let mut line = Vec::new();
     if (&mut *from).take(bytes_max as u64).read_until(b'\n', &mut line).await? == 0 {
         return Ok(None);
     }
     if line.last() == Some(&b'\n') {
         line.pop();
-        return Ok(Some(line));
+        return Ok(Some((line, 0)));
     }
+    let (mut passed_over, mut pause_at) = (0_u64, PASSED_OVER_BYTES_MAX);
     loop {
         let rest = from.fill_buf().await?;
         let (used, is_over) = match memchr::memchr(b'\n', rest) {
@@ -274,15 +290,20 @@ async fn next_line(from: &mut (impl AsyncBufReadExt + Unpin), bytes_max: usize) 
             None => (rest.len(), rest.is_empty()),
         };
         from.consume(used);
+        passed_over += used as u64;
         if is_over {
-            return Ok(Some(line));
+            return Ok(Some((line, passed_over)));
+        }
+        if passed_over >= pause_at {
+            pause_at += PASSED_OVER_BYTES_MAX;
+            sleep(PASSED_OVER_PAUSE).await;
         }
     }
 }
 
-/// Passes what a process writes on to the log of the program, a bounded number of lines a second.
+/// Passes what a process writes on to the log of the program, a bounded number of lines and bytes a second.
 pub async fn pass_log_on(log: impl AsyncRead + Unpin, label: String) {
-    pass_on(log, label, None).await;
+    pass_on(log, label, &LogBudget::default(), None).await;
 }
 
 /// Looks for stacks in the log of the process of this number.
@@ -292,31 +313,76 @@ struct Looking {
     events: mpsc::Sender<Event>,
 }
 
-async fn pass_on(log: impl AsyncRead + Unpin, label: String, mut looking: Option<Looking>) {
+async fn pass_on(log: impl AsyncRead + Unpin, label: String, budget: &LogBudget, mut looking: Option<Looking>) {
     let mut lines = BufReader::new(log);
-    let (mut rate, mut left_out) = (Rate::default(), 0_u64);
-    while let Ok(Some(line)) = next_line(&mut lines, LOG_LINE_BYTES_MAX).await {
+    let (mut rate, mut left_out) = (Rate::default(), LeftOut::default());
+    loop {
+        let mut next = std::pin::pin!(next_line(&mut lines, LOG_LINE_BYTES_MAX));
+        let read = match left_out.bytes {
+            0 => next.await,
+            // Told also where nothing comes any more.
+            _ => match timeout(TELL_AFTER, &mut next).await {
+                Ok(read) => read,
+                Err(_) => {
+                    left_out.tell(&label);
+                    next.await
+                }
+            },
+        };
+        let Ok(Some((line, cut))) = read else { break };
         if let Some(Looking { stacks, number, events }) = &mut looking
             && let Some(frames) = stacks.take(&line)
         {
             // A queue that is full has events of more weight.
             let _ = events.try_send(Event { number: *number, what: Happened::WasAt(frames) });
         }
-        if rate.is_exceeded(LOG_LINES_MAX) {
-            left_out += 1;
+        let bytes = line.len() as u64 + 1;
+        let is_exceeded = rate.is_exceeded(LOG_LINES_MAX) || !budget.take(bytes, Instant::now());
+        let lost = if is_exceeded { bytes + cut } else { cut };
+        budget.leave_out(lost);
+        if is_exceeded {
             // Reading on at full speed would take a core from the requests.
-            if left_out.is_multiple_of(LOG_LINES_MAX.into()) {
-                sleep(Duration::from_millis(50)).await;
+            if left_out.is_pause_due(lost) {
+                sleep(PASSED_OVER_PAUSE).await;
             }
             continue;
         }
-        if left_out > 0 {
-            tracing::warn!(
-                "{label}: {left_out} more lines are left out: it wrote more than {LOG_LINES_MAX} in a second"
-            );
-            left_out = 0;
+        left_out.tell(&label);
+        match cut {
+            0 => tracing::info!("{label}: {}", printable(&line)),
+            _ => tracing::info!("{label}: {}… ({cut} bytes left out)", printable(&line)),
         }
-        tracing::info!("{label}: {}", printable(&line));
+    }
+    left_out.tell(&label);
+}
+
+/// How long after the last line it is told that others were left out.
+const TELL_AFTER: Duration = Duration::from_secs(1);
+
+/// Lines that were not passed on since that was told last.
+#[derive(Default)]
+struct LeftOut {
+    lines: u64,
+    bytes: u64,
+}
+
+impl LeftOut {
+    /// Counts a line; whether the next one is to be read after a pause.
+    fn is_pause_due(&mut self, bytes: u64) -> bool {
+        let before = self.bytes / PASSED_OVER_BYTES_MAX;
+        self.lines += 1;
+        self.bytes += bytes;
+        self.lines.is_multiple_of(LOG_LINES_MAX.into()) || self.bytes / PASSED_OVER_BYTES_MAX > before
+    }
+
+    fn tell(&mut self, label: &str) {
+        let LeftOut { lines, bytes } = std::mem::take(self);
+        if bytes > 0 {
+            tracing::warn!(
+                "{label}: {bytes} bytes left out, in {lines} lines: more than {LOG_LINES_MAX} lines of a process, or {} KiB of all its processes, in a second",
+                LOG_BYTES_PER_SECOND_MAX >> 10
+            );
+        }
     }
 }
 
@@ -373,9 +439,11 @@ mod tests {
         let mut from = BufReader::with_capacity(4, &b"short\n0123456789abcdef\nnext\nlast"[..]);
         let mut lines = Vec::new();
         while let Some(line) = next_line(&mut from, 10).await.unwrap() {
-            lines.push(String::from_utf8(line).unwrap());
+            lines.push((String::from_utf8(line.0).unwrap(), line.1));
         }
-        assert_eq!(lines, ["short", "0123456789", "next", "last"]);
+        // The rest of the long one is counted with the end of its line.
+        let expected = [("short", 0), ("0123456789", 7), ("next", 0), ("last", 0)];
+        assert_eq!(lines, expected.map(|(line, cut)| (line.to_owned(), cut)));
     }
 
     #[test]

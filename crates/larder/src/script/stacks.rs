@@ -1,4 +1,4 @@
-//! Where a process was that hung: found in the stacks of its threads, which `faulthandler` writes into its log before it is killed.
+//! Where a process was that hung, or is that loads for long: found in the stacks of its threads, which `faulthandler` writes into its log before it is killed.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub(super) struct Frame {
 /// Frames of one thread that are kept: `faulthandler` writes no more.
 const FRAMES_MAX: usize = 100;
 
-/// Reads the log of a process for stacks of threads that serve a request.
+/// Reads the log of a process for stacks of threads that serve a request, or load the application.
 pub(super) struct StackFinder {
     /// The folder of the runtime, with a slash behind it.
     runtime: String,
@@ -30,7 +30,8 @@ impl StackFinder {
         StackFinder { runtime: format!("{}/", library.join("larder").display()), frames: Vec::new() }
     }
 
-    /// Takes a line of the log. Gives the frames of a thread that runs something of the author's for a request, the innermost first.
+    /// Takes a line of the log. Gives the frames of a thread that runs something of the author's for a request, or to load it, the
+    /// innermost first.
     pub fn take(&mut self, line: &[u8]) -> Option<Vec<Frame>> {
         let Some(frame) = frame(line) else {
             // Of a deep stack the rest is left out.
@@ -42,7 +43,11 @@ impl StackFinder {
             Some(module) => {
                 let serves = matches!(
                     (module, frame.function.as_str()),
-                    ("_calls.py", "_run") | ("_wsgi.py", "_serve_request" | "_send_result") | ("_asgi.py", _)
+                    ("_calls.py", "_run")
+                        | ("_wsgi.py", "_serve_request" | "_send_result")
+                        | ("_asgi.py", _)
+                        | ("_runtime.py", "load_application")
+                        | ("_hooks.py", "_load_file")
                 );
                 (serves && !self.frames.is_empty()).then(|| std::mem::take(&mut self.frames))
             }
@@ -54,6 +59,14 @@ impl StackFinder {
             }
         }
     }
+}
+
+/// Whether a process writes its stacks at SIGUSR2: proc_pid_status(5) says which signals it has taken over.
+pub(super) fn are_written_by(pid: u32) -> bool {
+    const USR2: u64 = 1 << (rustix::process::Signal::USR2.as_raw() - 1);
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    caught.and_then(|caught| u64::from_str_radix(caught.trim(), 16).ok()).is_some_and(|caught| caught & USR2 != 0)
 }
 
 /// Reads `  File "/srv/app.py", line 7 in view`.
@@ -109,6 +122,23 @@ and more
         assert_eq!(stacks[0].last().map(|frame| frame.function.as_str()), Some("hangs"));
         let other = place_of(&stacks[0], Path::new("/elsewhere"));
         assert_eq!(other.as_deref(), Some("it was here: /usr/lib/python3.11/re/__init__.py, line 166, in match"));
+    }
+
+    #[test]
+    fn a_process_that_loads_is_somewhere_too() {
+        let log = "\
+Current thread 0x1 (most recent call first):
+  File \"/srv/shop/words.py\", line 9 in <module>
+  File \"<frozen importlib._bootstrap>\", line 241 in _call_with_frames_removed
+  File \"/srv/shop/policy.py\", line 2 in <module>
+  File \"/run/lib/larder/_hooks.py\", line 130 in _load_file
+";
+        let stacks = found(log);
+        let place = place_of(&stacks[0], Path::new("/srv/shop"));
+        assert_eq!((stacks.len(), place.as_deref()), (1, Some("it was here: words.py, line 9, in <module>")));
+        let of_application = log.replace("_hooks.py", "_runtime.py").replace("_load_file", "load_application");
+        assert_eq!(found(&of_application), stacks);
+        assert!(!are_written_by(std::process::id()), "the tests don't");
     }
 
     #[test]

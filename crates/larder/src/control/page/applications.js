@@ -124,7 +124,7 @@ class Card {
   }
 
   showProcesses({ processes, counts }) {
-    const ends = [["started", counts.started], ["ended by themselves", counts.ended], ["ended because they hung", counts.hung]];
+    const ends = [["started", counts.started], ["ended by themselves", counts.ended], ["ended because they hung", counts.hung], ["ended because their connections broke", counts.broken]];
     say(this.summary, `Processes: ${ends.filter(([, many], at) => many || !at).map(([word, many]) => `${number(many)} ${word}`).join(", ")}`);
     this.folder.hidden = !processes.length;
     if (processes.length > PROCESSES_SHOWN && !this.processes.childElementCount) this.folder.open = false;
@@ -136,14 +136,19 @@ class Card {
     ])));
   }
 
-  showTrouble({ load_failure: failure, processes }) {
+  showTrouble({ load_failure: failure, late_load: late, processes }) {
     // A version that is tried again fails at another time by the same traceback.
-    const key = failure ? JSON.stringify([failure.hint, failure.traceback, processes.length > 0]) : "";
-    say(this.failedAt, failure ? ` ${clock(failure.at_millis)}` : "");
+    const key = failure || late ? JSON.stringify([failure?.hint, failure?.traceback, late, processes.length > 0]) : "";
+    const at = failure?.at_millis ?? late?.since_millis;
+    say(this.failedAt, at ? ` ${clock(at)}` : "");
     if (this.shownTrouble === key) return;
     this.shownTrouble = key;
-    this.trouble.hidden = !failure;
+    this.trouble.hidden = !failure && !late;
     this.trouble.classList.toggle("failed", !processes.length);
+    if (!failure && late) {
+      const goes = processes.length ? "The one before goes on." : "Requests wait.";
+      return fill(this.trouble, make("h3", {}, `A version is imported still. ${goes}`, this.failedAt), trace(late.place));
+    }
     if (!failure) return fill(this.trouble);
     const what = processes.length ? "The newest version can't be loaded. The one before goes on." : "It can't be loaded, and requests fail.";
     fill(this.trouble,

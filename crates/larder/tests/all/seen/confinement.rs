@@ -50,6 +50,20 @@ def application(environ, start_response):
     if path == "/leave":
         subprocess.Popen(["sh", "-c", "setsid sleep 600 & sleep 600"], start_new_session=True)
         time.sleep(0.6)
+    if path == "/leave-and-exit":
+        # All that is left of them has no parent but the reaper.
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                subprocess.Popen(["sleep", "600"])
+                for _ in range(2000):
+                    run = subprocess.run([sys.executable, "-c", COMMAND, query], stdout=subprocess.PIPE)
+                    with open("said", "ab") as file:
+                        file.write(run.stdout + b" ")
+                os._exit(0)
+            os._exit(0)
+        time.sleep(0.01)
+        os._exit(7)
     if path == "/leave-and-hang":
         subprocess.Popen(["sh", "-c", "setsid sleep 600 & sleep 600"], start_new_session=True)
         while True:
@@ -242,6 +256,32 @@ fn a_process_that_hangs_costs_one_request_and_its_time() {
     let again = std::time::Instant::now();
     assert_eq!(status(&ask(proxy, "/")), "200");
     assert!(again.elapsed() < Duration::from_secs(1), "{:?}", again.elapsed());
+}
+
+/// Without a look between its beginning and the end of its process.
+#[test]
+fn what_a_process_has_left_behind_ends_and_has_no_say_either() {
+    let folder = tempfile::tempdir().unwrap();
+    let (steered, proxy) = started(folder.path(), "processes = 1\n");
+    let socket = larder::run::control::socket(steered.server.shared().folder().path());
+    for _ in 0..3 {
+        assert_eq!(status(&ask(proxy, &format!("/leave-and-exit?{}", socket.display()))), "502");
+        wait_for("nothing is left of it", || sleepers(folder.path()) == 0);
+        wait_for("it is replaced", || status(&ask(proxy, "/")) == "200");
+    }
+    let said = fs::read_to_string(folder.path().join("said")).unwrap_or_default();
+    assert!(said.split_whitespace().all(|status| status == "403"), "{said}");
+    // Nor are those that have ended left, which would use up the numbers of processes.
+    let own = std::process::id();
+    let is_zombie_of_script = |stat: &str| {
+        let fields: Vec<&str> = stat.rsplit_once(") ").unwrap_or_default().1.split(' ').collect();
+        fields.first() == Some(&"Z") && fields.get(1) == Some(&own.to_string().as_str()) && stat.contains("(python")
+    };
+    wait_for("they are waited for", || {
+        let entries = fs::read_dir("/proc").unwrap().flatten();
+        let stats = entries.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
+        !stats.into_iter().any(|stat| is_zombie_of_script(&stat))
+    });
 }
 
 /// Neither a script nor anything below it has a say in the server, whose user it has; a person has.

@@ -156,7 +156,7 @@ fn settings(folder: &Path, log: &Path) -> String {
 }
 
 /// Starts one whose standard error is this.
-fn start_with(folder: &Path, stderr: Stdio) -> Running {
+pub fn start_with(folder: &Path, stderr: Stdio) -> Running {
     let mut child = Command::new(env!("CARGO_BIN_EXE_larder"))
         .current_dir(folder)
         .stdout(Stdio::piped())

@@ -1,0 +1,118 @@
+//! Processes of scripts that outlive the process of their script: this server is the reaper of its descendants, so that they become its
+//! children, where they are found, ended and waited for.
+
+use super::children;
+use super::descendants::{self, Descendant, children_of, pid_of};
+use parking_lot::Mutex;
+use rustix::process::{WaitIdOptions, set_child_subreaper, waitid};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Whether orphans become children of this process.
+static ADOPTS: AtomicBool = AtomicBool::new(false);
+
+/// Processes of others that have ended, as the orphans of helpers, are waited for after this time: until then whoever started them may.
+const LEFT_FOR: Duration = Duration::from_secs(60);
+
+/// Has the orphans below this process become its children. Where the system can't, they become those of another reaper.
+pub(super) fn adopt() -> io::Result<()> {
+    set_child_subreaper(pid_of(std::process::id()))?;
+    ADOPTS.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Whether orphans become children of this process.
+pub(super) fn are_adopted() -> bool {
+    ADOPTS.load(Ordering::Relaxed)
+}
+
+/// Whether a child of this process is an orphan of a script.
+pub(super) fn is_one(child: u32) -> bool {
+    are_adopted() && !children::is_own(child) && is_confined(child)
+}
+
+/// A child of this process is confined as scripts are where this process itself is not: nothing takes that from a process.
+fn is_confined(child: u32) -> bool {
+    let (Some(own), Some(its)) = (Confinement::of(std::process::id()), Confinement::of(child)) else { return false };
+    its.no_new_privs > own.no_new_privs || its.filters > own.filters
+}
+
+/// The bounds of a process, as proc_pid_status(5) says them.
+struct Confinement {
+    no_new_privs: u32,
+    filters: u32,
+}
+
+impl Confinement {
+    fn of(pid: u32) -> Option<Confinement> {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let number = |name: &str| {
+            let value = status.lines().find_map(|line| line.strip_prefix(name));
+            value.and_then(|value| value.trim().parse().ok()).unwrap_or_default()
+        };
+        Some(Confinement { no_new_privs: number("NoNewPrivs:"), filters: number("Seccomp_filters:") })
+    }
+}
+
+/// Ends the orphans that there are, with all that is below them, and waits for those that have ended.
+pub(super) fn end_all() {
+    if !are_adopted() {
+        return;
+    }
+    let mut left = Left::default();
+    for child in children_of(std::process::id()).into_iter().filter(|child| !children::is_own(*child)) {
+        match (is_confined(child), Descendant::at(child)) {
+            (true, Some(living)) => left.orphans.push(living),
+            (true, None) => wait_for(child),
+            (false, None) => left.others.push(child),
+            (false, Some(_)) => {}
+        }
+    }
+    if !left.orphans.is_empty() {
+        descendants::kill(None, &left.orphans);
+    }
+    left.wait_for_others();
+}
+
+#[derive(Default)]
+struct Left {
+    orphans: Vec<Descendant>,
+    /// Children that have ended and are not known.
+    others: Vec<u32>,
+}
+
+impl Left {
+    fn wait_for_others(&self) {
+        static SINCE: Mutex<BTreeMap<u32, Instant>> = Mutex::new(BTreeMap::new());
+        let mut since = SINCE.lock();
+        since.retain(|pid, _| self.others.contains(pid));
+        for pid in &self.others {
+            if since.entry(*pid).or_insert_with(crate::clock::instant).elapsed() >= LEFT_FOR {
+                wait_for(*pid);
+            }
+        }
+    }
+}
+
+fn wait_for(child: u32) {
+    if let Some(pid) = pid_of(child) {
+        let _ = waitid(rustix::process::WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_own_child_is_no_orphan() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        assert!(!is_one(child.id()), "not before this process adopts any");
+        assert!(!is_confined(child.id()) && !is_confined(std::process::id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

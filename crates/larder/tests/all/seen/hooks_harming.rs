@@ -1,0 +1,187 @@
+//! Hooks that write into whatever their process has open, or that close it: such a process is ended and replaced, and nobody else is harmed.
+
+use super::hooks::status;
+use super::hooks_answers::Stage;
+use super::metrics::samples;
+use super::stand::{self, body, wait_for};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+/// A hook for each way to harm, which then goes on or hangs.
+const HARMING: &str = r#"
+import larder, os, struct, sys, threading, time
+
+def attempt(work, *arguments):
+    try:
+        work(*arguments)
+    except OSError:
+        pass
+
+def all_descriptors(work, *arguments):
+    for fd in range(3, 64):
+        attempt(work, fd, *arguments)
+
+@larder.request(path="/garbage")
+def garbage(req):
+    all_descriptors(os.write, b"\xff" * 4096)
+
+@larder.request(path="/garbage/hangs")
+def garbage_and_hangs(req):
+    note_pid()
+    all_descriptors(os.write, b"\xff" * 4096)
+    while True:
+        pass
+
+@larder.request(path="/garbage/small")
+def small_garbage_and_hangs(req):
+    note_pid()
+    all_descriptors(os.pwrite, b"\xff" * 16, 0)
+    while True:
+        pass
+
+@larder.request(path="/closes")
+def closes(req):
+    all_descriptors(os.close)
+
+@larder.request(path="/closes/hangs")
+def closes_and_hangs(req):
+    note_pid()
+    all_descriptors(os.close)
+    while True:
+        pass
+
+def listener():
+    import socket
+    for fd in range(3, 64):
+        try:
+            with socket.socket(fileno=os.dup(fd)) as sock:
+                if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                    return fd
+        except OSError:
+            pass
+
+@larder.request(path="/closes/listener")
+def closes_listener(req):
+    os.close(listener())
+
+def running():
+    frame = sys._getframe()
+    while "running" not in frame.f_locals:
+        frame = frame.f_back
+    return frame.f_locals["running"]
+
+@larder.request(path="/lies")
+def lies(req):
+    note_pid()
+    note = running()
+    number = struct.unpack_from("<I", note, 8)[0]
+    while True:
+        struct.pack_into("<QIHH", note, 0, time.perf_counter_ns(), number, 0, 0)
+        time.sleep(0.0001)
+
+@larder.request(path="/lies/wildly")
+def lies_wildly(req):
+    note_pid()
+    running()[:] = b"\xff" * 16
+    while True:
+        pass
+
+def note_pid():
+    with open("culprit", "w") as file:
+        file.write(str(os.getpid()))
+"#;
+
+fn stage(python: &str) -> Stage {
+    Stage::open(HARMING, python, |text| {
+        assert!(text.contains("workers = 2\n"), "{text}");
+        text.replace("admin = \"none\"", "admin = \"127.0.0.1:0\"")
+    })
+}
+
+fn shown(stage: &Stage) -> Value {
+    let text = stand::ask(stage.steered.server.admin().unwrap(), "/scripts");
+    serde_json::from_str::<Value>(body(&text)).unwrap()["applications"][0].clone()
+}
+
+fn pids(stage: &Stage) -> Vec<u64> {
+    let processes = shown(stage)["processes"].as_array().unwrap().clone();
+    processes.iter().map(|process| process["pid"].as_u64().unwrap()).collect()
+}
+
+/// Waits until a process serves that is none of these.
+fn replaced(stage: &Stage, before: &[u64]) {
+    wait_for("another process serves", || {
+        let now = pids(stage);
+        now.len() == 1 && !now.iter().any(|pid| before.contains(pid))
+    });
+}
+
+/// The answer of the program to a command.
+fn larder(folder: &Path, words: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_larder"));
+    let output = command.args(words).arg("--config").arg(folder.join("larder.toml")).output().unwrap();
+    String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap()
+}
+
+/// Waits until the process that noted its number has ended.
+fn culprit_is_gone(stage: &Stage) {
+    let pid = std::fs::read_to_string(stage.folder.path().join("culprit")).unwrap();
+    wait_for("the process ends", || !Path::new(&format!("/proc/{pid}")).exists());
+}
+
+#[test]
+fn a_process_that_wrote_garbage_or_closed_its_connections_is_replaced_and_told() {
+    let stage = stage("standby = 1\nhook_time = \"2s\"\n");
+    // As long as only one worker has a connection to it.
+    assert_eq!(status(&stage.ask("/closes/listener", "")), "200");
+    let before = pids(&stage);
+    wait_for("the other worker wants one", || {
+        assert_eq!(status(&stage.ask("/other", "")), "200");
+        pids(&stage) != before
+    });
+    replaced(&stage, &before);
+    for path in ["/garbage", "/closes"] {
+        assert_eq!(status(&stage.ask("/other", "")), "200");
+        let before = pids(&stage);
+        stage.ask(path, "");
+        replaced(&stage, &before);
+        for _ in 0..4 {
+            assert_eq!(status(&stage.ask("/other", "")), "200", "after {path}");
+        }
+    }
+    let scripts = shown(&stage);
+    // The one that closed all of its descriptors ended by itself.
+    let count = |name: &str| scripts["counts"][name].as_u64();
+    assert!(count("broken") >= Some(2) && count("ended") >= Some(1) && count("hung") == Some(0), "{scripts}");
+    let failures = stage.failures();
+    assert!(failures.iter().any(|text| text.contains("it wrote what is no reply to a call")), "{failures:?}");
+    assert!(failures.iter().any(|text| text.contains("it has closed its socket")), "{failures:?}");
+    let metrics = samples(body(&stand::ask(stage.steered.server.admin().unwrap(), "/metrics")));
+    let broken = "larder_script_processes_ended_total{application=\"hooks:policy.py\",reason=\"broken\"}";
+    assert!(metrics.get(broken).is_some_and(|count| *count >= 2.0), "{metrics:?}");
+    let text = larder(stage.folder.path(), &["scripts", "policy.py"]);
+    assert!(
+        text.contains("because their connections broke 2") && text.contains("was ended: it wrote what is no"),
+        "{text}"
+    );
+}
+
+/// Also where it has written into the note by which a call that hangs is known.
+#[test]
+fn no_call_goes_on_past_its_time_whatever_it_has_written() {
+    // Without a bound of its own, a note that lies would hold for forty times that.
+    let stage = stage("standby = 1\nhook_time = \"1s\"\n");
+    assert_eq!(status(&stage.ask("/other", "")), "200");
+    for path in ["/garbage/hangs", "/garbage/small", "/closes/hangs", "/lies", "/lies/wildly"] {
+        let before = pids(&stage);
+        let answer = stage.ask(path, "");
+        assert!(status(&answer).starts_with('5'), "{path}: {answer}");
+        culprit_is_gone(&stage);
+        replaced(&stage, &before);
+        assert_eq!(status(&stage.ask("/other", "")), "200", "after {path}");
+    }
+    let failures = stage.failures();
+    assert!(failures.iter().any(|text| text.contains("it closed a connection and did not end")), "{failures:?}");
+    assert!(failures.iter().any(|text| text.contains("can't be true")), "{failures:?}");
+}
