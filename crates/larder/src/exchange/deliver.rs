@@ -368,7 +368,8 @@ fn has_conditions(fields: &Fields) -> bool {
 
 fn wanted_ranges(request: &RequestHead, stored: &StoredHead) -> Option<Vec<range::RangeSpec>> {
     let specs = range::parse_range(request.fields.get("Range")?)?;
-    policy::range_applies(request, &stored.head).then_some(specs)
+    let by_choice = stored.terms.as_ref().is_some_and(|terms| terms.vary.is_by_choice());
+    policy::range_applies(request, &stored.head, by_choice).then_some(specs)
 }
 
 /// The body that follows the head of a whole response.
