@@ -20,6 +20,7 @@ pub mod audience;
 mod by_hook;
 mod by_protocol;
 pub mod by_rule;
+pub mod coded;
 pub mod coding;
 pub mod combine;
 mod credentials;

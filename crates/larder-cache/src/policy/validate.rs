@@ -6,7 +6,7 @@ use larder_wire::{Fields, RequestHead, ResponseHead};
 
 use super::freshness::{self, Directives};
 use super::{
-    NotStored, Settings, Terms, Times, Vary, by_hook, coding, head_to_store, may_update, storable, stored_head,
+    NotStored, Settings, Terms, Times, Vary, by_hook, coded, head_to_store, may_update, storable, stored_head,
 };
 
 /// Fields that a 304 or the like must not change: each describes the bytes that are stored, and a wrong word in a
@@ -124,12 +124,12 @@ pub fn answer_to_asker(
 ) -> (ResponseHead, Terms) {
     let mut update = validation.fields.clone();
     stored_head::strip_hop(&mut update);
-    let mut head = updated(&coding::as_of_origin(stored, held), update);
+    let mut head = updated(&coded::as_of_origin(stored, held), update);
     let vary = if held.vary.is_by_choice() { held.vary.clone() } else { Vary::default() };
     let mut terms = storable::terms(None, &head, &Directives::of(&head, settings), vary, times, settings);
     terms.initial_age = freshness::initial_age(validation, terms.date, times);
     terms.coded = held.coded;
-    coding::as_before(&mut head, held);
+    coded::as_before(&mut head, held);
     super::dated(&mut head, times.received);
     (head, terms)
 }
@@ -158,12 +158,12 @@ pub fn renew(
     settings: &Settings,
 ) -> Result<(ResponseHead, Terms), NotStored> {
     may_update(request, validation, settings)?;
-    let mut head = freshen(&coding::as_of_origin(stored, terms), validation);
+    let mut head = freshen(&coded::as_of_origin(stored, terms), validation);
     let directives = Directives::of(&head, settings);
     if let Some(why) = storable::forbidden(head.status, &directives.control, settings) {
         return Err(why);
     }
-    let asked = coding::vary_as_before(Vary::of(request, &head).ok_or(NotStored::VaryAny)?, terms, request);
+    let asked = coded::vary_as_before(Vary::of(request, &head).ok_or(NotStored::VaryAny)?, terms, request);
     let vary = if asked.names().eq(terms.vary.names()) { terms.vary.clone() } else { asked };
     let mut renewed = storable::terms(Some(request), &head, &directives, vary, times, settings);
     // `Age` is in the validation only: stored heads have none.
@@ -171,7 +171,7 @@ pub fn renew(
     by_hook::give(&mut renewed, Some(request), &head, &directives.control, &by_hook::go_on(settings, terms));
     head = head_to_store(&head, settings);
     renewed.coded = terms.coded;
-    coding::as_before(&mut head, terms);
+    coded::as_before(&mut head, terms);
     super::dated(&mut head, times.received);
     Ok((head, renewed))
 }

@@ -1,7 +1,5 @@
 //! Settings of a site about the codings that Larder gives to its responses (docs/compression.md).
 
-use super::Site;
-use super::setting::{Field, Setting};
 use larder_cache::policy::{Coding, Offer};
 use larder_wire::fields::is_token;
 
@@ -18,11 +16,10 @@ pub struct Compression {
     pub bytes_min: u64,
 }
 
-/// The levels that are taken if none is given: the least bytes for a body that is coded while a client waits for it
-/// (decision 109).
-const LEVELS: [u8; Coding::ALL.len()] = [6, 5, 3];
-/// The levels that a coding has.
-const LEVELS_MAX: [u8; Coding::ALL.len()] = [9, 11, 19];
+/// The levels that are taken if none is given: higher ones make text hardly shorter (decision 109).
+const LEVELS: [u8; Coding::ALL.len()] = [6, 5, 6];
+/// The highest levels. Brotli and zstd have higher ones, which take tens of megabytes for each body, and seconds for a long one.
+const LEVELS_MAX: [u8; Coding::ALL.len()] = [9, 7, 9];
 
 /// Types whose bodies become shorter. Those of images but SVG, of video, of archives and of web fonts are coded already.
 const TYPES: [&str; 17] = [
@@ -74,7 +71,7 @@ impl Compression {
     }
 
     /// Offers a coding, as `br` or `br:5` names it; false where the text is none, or the coding is offered already.
-    fn push(&mut self, text: &str) -> bool {
+    pub(super) fn push(&mut self, text: &str) -> bool {
         let (name, level) = match text.split_once(':') {
             None => (text, None),
             Some((name, level)) => (name, Some(level)),
@@ -92,7 +89,8 @@ impl Compression {
         self.offer.push(coding)
     }
 
-    fn shown(&self) -> Vec<String> {
+    /// The codings as the settings say them.
+    pub(super) fn shown(&self) -> Vec<String> {
         let shown = |coding: Coding| match self.level(coding) {
             level if level == LEVELS[coding as usize] => coding.as_str().to_owned(),
             level => format!("{}:{level}", coding.as_str()),
@@ -100,7 +98,8 @@ impl Compression {
         self.offer.iter().map(shown).collect()
     }
 
-    fn push_type(&mut self, text: &str) -> bool {
+    /// Takes one more media type; false for a text that is none, and for types whose bodies are compressed already.
+    pub(super) fn push_type(&mut self, text: &str) -> bool {
         let text = text.to_ascii_lowercase();
         let is_type = text.split_once('/').is_some_and(|(kind, name)| {
             is_token(kind.as_bytes()) && is_token(name.as_bytes()) && (!name.contains('*') || text == "text/*")
@@ -120,37 +119,6 @@ fn is_coded_already(media_type: &str) -> bool {
         || (media_type.starts_with("image/") && !plain_images.contains(&media_type))
 }
 
-type OfSite = Setting<Site>;
-
-pub(super) const COMPRESSION: OfSite = OfSite::new(
-    "site.compression",
-    Field::Texts {
-        form: "zstd, br or gzip, with :LEVEL",
-        read: |s| s.compression.shown(),
-        clear: |s| s.compression.offer = Offer::default(),
-        push: |s, text| s.compression.push(text),
-    },
-)
-.default_words("none")
-.about("The codings that Larder gives to responses of the site which came without one and are stored, the preferred one first ([compression.md](compression.md)): `[\"zstd\", \"br\", \"gzip\"]`. A level may follow: `br:5` (gzip 1 to 9, 6 if none is said; br 1 to 11, 5; zstd 1 to 19, 3). The origin is offered these codings too, and none else.");
-
-pub(super) const COMPRESSION_TYPES: OfSite = OfSite::new(
-    "site.compression_types",
-    Field::Texts {
-        form: "media types",
-        read: |s| s.compression.types.iter().map(|each| each.to_string()).collect(),
-        clear: |s| s.compression.types.clear(),
-        push: |s, text| s.compression.push_type(text),
-    },
-)
-.default_words("`text/*`, and types of scripts, data, fonts and images that are text")
-.about("Media types of the responses that `compression` is for: `text/html`, or `text/*`. Types whose bodies are compressed already (images, video, archives) are refused. `text/event-stream` is never coded.");
-
-pub(super) const COMPRESSION_BYTES_MIN: OfSite =
-    OfSite::new("site.compression_bytes_min", Field::Size(|s| &mut s.compression.bytes_min))
-        .default_words("`1kB`")
-        .about("A shorter body is not coded; one whose length is not known before its end is.");
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,8 +128,9 @@ mod tests {
         let mut compression = Compression::default();
         for (text, is_taken) in [
             ("zstd", true),
-            ("br:11", true),
+            ("br:7", true),
             ("zstd", false),
+            ("br:8", false),
             ("gzip:0", false),
             ("gzip:10", false),
             ("gzip:", false),
@@ -173,8 +142,8 @@ mod tests {
         ] {
             assert_eq!(compression.push(text), is_taken, "{text}");
         }
-        assert_eq!(compression.shown(), ["zstd", "br:11", "gzip"]);
-        assert_eq!(Coding::ALL.map(|coding| compression.level(coding)), [6, 11, 3]);
+        assert_eq!(compression.shown(), ["zstd", "br:7", "gzip"]);
+        assert_eq!(Coding::ALL.map(|coding| compression.level(coding)), [6, 7, 6]);
     }
 
     #[test]

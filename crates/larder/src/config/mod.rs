@@ -537,7 +537,7 @@ impl Default for Limits {
             origin_share_percent: 50,
             upload_bytes_per_second_min: 100,
             download_bytes_per_second_min: 100,
-            codings_max: 32,
+            codings_max: 16,
         }
     }
 }

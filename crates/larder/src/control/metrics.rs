@@ -23,6 +23,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 mod certificates;
+mod compression;
 
 /// One metric.
 pub struct Family {
@@ -311,6 +312,12 @@ pub static FAMILIES: &[Family] = &[
             samples.labelled("result", "wrong", counters.digests_wrong.load(Ordering::Relaxed));
         },
     ),
+    compression::BODIES,
+    compression::READ,
+    compression::WRITTEN,
+    compression::SECONDS,
+    compression::REFUSED,
+    compression::UNDER_WAY,
     counter(
         "larder_package_indexes_total",
         "Indexes of packages that clients got and that were to be read for the digests that they name, by result.",

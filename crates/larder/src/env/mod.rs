@@ -141,7 +141,7 @@ impl Common {
             manager_pages: OnceLock::new(),
             worker_restarts: AtomicU64::new(0),
             workers_behind: AtomicU64::new(0),
-            codings: UnderWay::default(),
+            codings: UnderWay::new(config.workers),
             purge_counting: tokio::sync::Semaphore::new(1),
             via: ["1.0", "1.1", "2.0", "3.0"].map(|version| format!("{version} {via_name}")),
             via_name,

@@ -10,7 +10,7 @@ use crate::upstream::{BodySource, UpstreamFault, UpstreamFaultKind};
 use bytes::Bytes;
 use larder_cache::cache::Writer;
 use larder_cache::entry::Room;
-use larder_cache::policy::coding::{self, ChosenBy};
+use larder_cache::policy::coded::{self, ChosenBy};
 use larder_cache::policy::{self, Coding, Storable, Terms, Times};
 use larder_wire::directives::CacheControl;
 use larder_wire::{Fields, Method, ResponseHead};
@@ -60,7 +60,7 @@ impl Fetch {
             self.vary_by_origin(&compression, head, terms);
             return None;
         }
-        coding::vary_by_offer(terms, &compression.offer, &self.request, ChosenBy::Choice);
+        coded::vary_by_offer(terms, &compression.offer, &self.request, ChosenBy::Choice);
         let begun = compression.offer.chosen(&self.request.fields).and_then(|coding| {
             let level = compression.level(coding);
             Begun::new(&self.env, (coding, level), declared)
@@ -68,9 +68,9 @@ impl Fetch {
         match &begun {
             Some(begun) => {
                 terms.coded = Some(begun.coder.coding());
-                coding::code_head(head, begun.coder.coding());
+                coded::code_head(head, begun.coder.coding());
             }
-            None => coding::vary_by_coding(head),
+            None => coded::vary_by_coding(head),
         }
         begun.map(Box::new)
     }
@@ -78,7 +78,7 @@ impl Fetch {
     /// The origin has chosen by the codings that it was told, where it says that it chose by codings.
     fn vary_by_origin(&self, compression: &Compression, head: &ResponseHead, terms: &mut Terms) {
         if head.fields.has_member("Vary", "accept-encoding") {
-            coding::vary_by_offer(terms, &compression.offer, &self.request, ChosenBy::Accepted);
+            coded::vary_by_offer(terms, &compression.offer, &self.request, ChosenBy::Accepted);
         }
     }
 
@@ -88,8 +88,8 @@ impl Fetch {
         if !is_codable(&compression, head, Some(length)) {
             return self.vary_by_origin(&compression, head, terms);
         }
-        coding::vary_by_offer(terms, &compression.offer, &self.request, ChosenBy::Identity);
-        coding::vary_by_coding(head);
+        coded::vary_by_offer(terms, &compression.offer, &self.request, ChosenBy::Identity);
+        coded::vary_by_coding(head);
     }
 
     /// Says in the head of a response that is not stored what it depends on, where a stored one would be coded. The answer to a HEAD is that
@@ -99,7 +99,7 @@ impl Fetch {
         if !is_codable(&compression, head, declared) {
             return false;
         }
-        coding::vary_by_coding(head);
+        coded::vary_by_coding(head);
         if self.request.method != Method::Head {
             return false;
         }
@@ -108,7 +108,7 @@ impl Fetch {
         let is_stored = matches!(policy::storable(&as_get, head, times, self.policy()), Storable::Yes(_));
         let chosen = compression.offer.chosen(&self.request.fields).filter(|_| is_stored);
         if let Some(coding) = chosen {
-            coding::code_head(head, coding);
+            coded::code_head(head, coding);
         }
         chosen.is_some()
     }
@@ -162,10 +162,11 @@ impl Begun {
         checked: Option<Box<Checked>>,
     ) -> Result<(), &'static str> {
         let Begun { env, coder } = self;
-        let mut pouring = Pouring { writer, coder: Some(coder), held: Vec::new(), held_bytes: 0, is_begun: false };
+        let (held, held_bytes) = (Vec::new(), 0);
+        let mut pouring = Pouring { env, writer, coder: Some(coder), held, held_bytes, is_begun: false };
         let word = match pouring.run(body, checked).await {
             Ok(End::Whole(trailers, is_for_readers)) => {
-                pouring.count(&env);
+                pouring.count();
                 match is_for_readers {
                     true => pouring.writer.finish_for_readers(trailers),
                     false => pouring.writer.finish(trailers),
@@ -210,6 +211,7 @@ impl From<BadBody> for Broke {
 
 /// A body on its way from the origin by a coder into the entry.
 struct Pouring {
+    env: Rc<Env>,
     writer: Writer,
     /// `None` after a fault.
     coder: Option<Coder>,
@@ -262,7 +264,7 @@ impl Pouring {
         self.step(Step::Ends).await?;
         let mut trailers = body.trailers();
         if let Some(trailers) = &mut trailers {
-            coding::ABOUT_BYTES.iter().for_each(|name| _ = trailers.remove(name));
+            coded::ABOUT_BYTES.iter().for_each(|name| _ = trailers.remove(name));
         }
         Ok(End::Whole(trailers.filter(|trailers| !trailers.is_empty()), is_for_readers))
     }
@@ -283,6 +285,7 @@ impl Pouring {
                 (coder, result)
             }
             false => {
+                let _turn = self.env.common.codings.turn().await;
                 let work = tokio::task::spawn_blocking(move || {
                     let result = coder.step(step);
                     (coder, result)
@@ -298,9 +301,9 @@ impl Pouring {
         Ok(())
     }
 
-    fn count(&self, env: &Env) {
+    fn count(&self) {
         let Some(coder) = &self.coder else { return };
-        let tally = &env.tally;
+        let tally = &self.env.tally;
         let (bodies, read, written, took) = match coder.coding() {
             Coding::Gzip => (&tally.gzip_bodies, &tally.gzip_bytes_read, &tally.gzip_bytes_written, &tally.gzip_micros),
             Coding::Brotli => (&tally.br_bodies, &tally.br_bytes_read, &tally.br_bytes_written, &tally.br_micros),

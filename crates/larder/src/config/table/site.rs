@@ -1,13 +1,14 @@
 //! The settings of a `[[site]]`.
 
 use crate::config::application::ORIGIN_FORM;
-use crate::config::compression::{COMPRESSION, COMPRESSION_BYTES_MIN, COMPRESSION_TYPES};
 use crate::config::forward::is_file_of_hooks;
 use crate::config::origin::{choose_proxy_protocol, proxy_protocol_word};
 use crate::config::setting::{Field, Setting, word};
 use crate::config::sites::is_prefix;
 use crate::config::{HostHeader, HostPattern, OriginHttp2, Site, SiteCertificate, SiteOrigin, url};
 use std::sync::Arc;
+
+use super::compression::{COMPRESSION, COMPRESSION_BYTES_MIN, COMPRESSION_TYPES};
 
 type OfSite = Setting<Site>;
 
