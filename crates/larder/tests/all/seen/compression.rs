@@ -98,7 +98,7 @@ fn any_client_gets_the_body_of_the_origin() {
     let mut offer = Offer::default();
     [Coding::Zstd, Coding::Brotli, Coding::Gzip].into_iter().for_each(|coding| _ = offer.push(coding));
     let case = (
-        prop::option::of(accepts),
+        prop::option::of(prop::string::string_regex(&accepts).unwrap()),
         0u64..1_000_000,
         prop::sample::select(vec![0, 99, 100, 5_000, 70_000, 300_000]),
         any::<bool>(),
@@ -178,6 +178,8 @@ fn curl_decodes_each_coding() {
     }
     server.stop();
     let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
-    let lines: Vec<&str> = log.lines().collect();
-    assert_eq!(lines, ["uri gzip", "hit gzip", "vary br", "hit br", "vary zstd", "hit zstd"], "{log}");
+    // Each worker hands over lines of its own.
+    let mut lines: Vec<&str> = log.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["hit br", "hit gzip", "hit zstd", "uri-miss gzip", "vary-miss br", "vary-miss zstd"], "{log}");
 }
