@@ -19,6 +19,7 @@ pub mod cli;
 pub mod client;
 pub mod clock;
 mod cluster;
+mod compression;
 pub mod config;
 pub mod control;
 pub mod credential_secret;

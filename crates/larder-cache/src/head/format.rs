@@ -12,7 +12,7 @@ use larder_wire::etag::ETag;
 use larder_wire::{Fields, Reason, ResponseHead, Version};
 
 use super::StoredHead;
-use crate::policy::{Grace, HookTerms, LifetimeSource, Terms, Vary};
+use crate::policy::{Coding, Grace, HookTerms, LifetimeSource, Terms, Vary};
 
 /// The version that this program writes, and the newest that it reads.
 pub const VERSION: u8 = 1;
@@ -138,6 +138,9 @@ const SOURCES: [LifetimeSource; 12] = [
     LifetimeSource::Hook,
 ];
 
+/// By the upper bits of the flags.
+const CODED: [Option<Coding>; 4] = [None, Some(Coding::Gzip), Some(Coding::Brotli), Some(Coding::Zstd)];
+
 fn encode_terms(out: &mut Vec<u8>, terms: &Terms) {
     for value in [terms.received.0, terms.initial_age, terms.date.0, terms.lifetime] {
         number(out, value);
@@ -145,7 +148,8 @@ fn encode_terms(out: &mut Vec<u8>, terms: &Terms) {
     out.push(SOURCES.iter().position(|source| *source == terms.source).unwrap_or(SOURCES.len() - 1) as u8);
     let hook = terms.grace.as_ref().and_then(|grace| grace.hook());
     let flags = [terms.must_revalidate, terms.no_cache, terms.immutable, hook.is_some()];
-    out.push(flags.iter().enumerate().map(|(bit, &flag)| u8::from(flag) << bit).sum());
+    let coded = CODED.iter().position(|coded| *coded == terms.coded).unwrap_or(0) as u8;
+    out.push(flags.iter().enumerate().map(|(bit, &flag)| u8::from(flag) << bit).sum::<u8>() | coded << 4);
     for value in [terms.stale_while_revalidate(), terms.stale_if_error(), terms.last_modified.map(|stamp| stamp.0)] {
         out.push(u8::from(value.is_some()));
         number(out, value.unwrap_or(0));
@@ -169,9 +173,7 @@ fn decode_terms(rest: &mut Rest<'_>) -> Result<Terms, FormatFault> {
     let (initial_age, date, lifetime) = (rest.number()?, Stamp(rest.number()?), rest.number()?);
     let source = *SOURCES.get(usize::from(rest.byte()?)).ok_or(FormatFault::Broken)?;
     let flags = rest.byte()?;
-    if flags > 0b1111 {
-        return Err(FormatFault::Broken);
-    }
+    let coded = *CODED.get(usize::from(flags >> 4)).ok_or(FormatFault::Broken)?;
     let (stale_while_revalidate, stale_if_error) = (rest.optional()?, rest.optional()?);
     let grace = Grace::of(stale_while_revalidate, stale_if_error);
     let last_modified = rest.optional()?.map(Stamp);
@@ -201,6 +203,7 @@ fn decode_terms(rest: &mut Rest<'_>) -> Result<Terms, FormatFault> {
         etag,
         last_modified,
         vary,
+        coded,
     })
 }
 
@@ -257,8 +260,8 @@ mod tests {
         let options = prop::array::uniform3(prop::option::of(any::<u64>()));
         let etag = prop::option::of((any::<bool>(), prop::collection::vec(any::<u8>(), 0..20)));
         let vary = prop::collection::vec("[a-z-]{1,9}(:[a-z, ]{0,9})?\n", 0..4);
-        (numbers, 0..SOURCES.len(), any::<[bool; 4]>(), options, etag, vary).prop_map(
-            |(numbers, source, flags, options, etag, vary)| Terms {
+        (numbers, 0..SOURCES.len(), any::<[bool; 4]>(), options, etag, (vary, 0..CODED.len())).prop_map(
+            |(numbers, source, flags, options, etag, (vary, coded))| Terms {
                 received: Stamp(numbers[0]),
                 initial_age: numbers[1],
                 date: Stamp(numbers[2]),
@@ -277,6 +280,7 @@ mod tests {
                 etag: etag.map(|(weak, opaque)| ETag { weak, opaque: opaque.into() }),
                 last_modified: options[2].map(Stamp),
                 vary: Vary::from_bytes(vary.concat().as_bytes()).unwrap(),
+                coded: CODED[coded],
             },
         )
     }

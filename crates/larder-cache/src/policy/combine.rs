@@ -8,7 +8,7 @@ use larder_wire::{RequestHead, ResponseHead};
 use super::freshness::Directives;
 use super::validate::is_strong_date;
 use super::{
-    NotStored, Settings, Storable, Terms, Times, by_hook, dated, freshen, freshness, head_to_store, may_update,
+    NotStored, Settings, Storable, Terms, Times, by_hook, coded, dated, freshen, freshness, head_to_store, may_update,
     storable,
 };
 
@@ -53,6 +53,12 @@ pub fn completed(
     match storable(request, &head, times, &settings_now) {
         Storable::No(why) => Err(why),
         Storable::Yes(mut renewed) => {
+            renewed.vary = coded::vary_as_before(renewed.vary, terms, request);
+            if terms.vary.is_by_choice() && renewed.vary.names().eq(terms.vary.names()) {
+                // The bytes are those of this variant, whoever asked for the part.
+                renewed.vary = terms.vary.clone();
+            }
+            coded::as_before(&mut head, terms);
             // `Age` is in the part only: stored heads have none.
             let of_part = freshness::initial_age(part, renewed.date, times);
             let initial_age = of_part.max(terms.age(times.received));

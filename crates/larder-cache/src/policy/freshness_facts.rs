@@ -74,6 +74,7 @@ impl FreshnessFacts {
             etag: None,
             last_modified: None,
             vary: Vary::default(),
+            coded: None,
         }
     }
 }

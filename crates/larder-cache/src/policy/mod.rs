@@ -20,6 +20,8 @@ pub mod audience;
 mod by_hook;
 mod by_protocol;
 pub mod by_rule;
+pub mod coded;
+pub mod coding;
 pub mod combine;
 mod credentials;
 mod file_kind;
@@ -41,6 +43,7 @@ pub use audience::{SetCookie, shares_with_authorized};
 pub use by_hook::HookTerms;
 pub use by_protocol::storable_by_protocol;
 pub use by_rule::RuleTerms;
+pub use coding::{Coding, Offer};
 pub use combine::{combined_head, completed, may_combine, whole_head};
 pub use credentials::{may_be_credential, may_say_who_asks};
 pub use freshness::LifetimeSource;
@@ -158,6 +161,8 @@ pub struct Terms {
     pub last_modified: Option<Stamp>,
     /// Which requests it answers.
     pub vary: Vary,
+    /// The coding that this cache gave its body. `etag` is the origin's, and its clients get another one.
+    pub coded: Option<Coding>,
 }
 
 /// For how long past freshness a response serves still. Few origins say it.
@@ -252,6 +257,10 @@ impl Terms {
 
     /// True when equal validators mean equal bytes, so that ranges can be put together (RFC 9110 section 8.8.1).
     pub fn has_strong_validator(&self) -> bool {
+        // The origin's tag says nothing of bytes that it has not sent.
+        if self.coded.is_some() {
+            return false;
+        }
         match &self.etag {
             Some(etag) => !etag.weak,
             None => self.last_modified.is_some_and(|modified| validate::is_strong_date(modified, self.date)),

@@ -56,7 +56,9 @@ pub fn precondition(request: &RequestHead, stored: &ResponseHead) -> Preconditio
 /// Whether a `Range` may be answered with a part of a stored response: it is a GET, the stored response is the
 /// representation, and `If-Range`, when there is one, names it by a strong validator (RFC 9110 sections 13.1.5 and
 /// 14.2). Otherwise the range is ignored and the whole is sent.
-pub fn range_applies(request: &RequestHead, stored: &ResponseHead) -> bool {
+///
+/// `by_choice`: the stored response is coded by this cache, or might have been ([`super::Vary::is_by_choice`]).
+pub fn range_applies(request: &RequestHead, stored: &ResponseHead, by_choice: bool) -> bool {
     let fields = &request.fields;
     let asked = request.method == Method::Get && only(fields, "Range").is_some();
     if !asked || !matches!(stored.status, 200 | 206) {
@@ -66,6 +68,10 @@ pub fn range_applies(request: &RequestHead, stored: &ResponseHead) -> bool {
         return true;
     }
     let Some(condition) = only(fields, "If-Range") else { return false };
+    // One modification time is that of all codings of a body.
+    if by_choice && ETag::parse(condition).is_none() {
+        return false;
+    }
     if let Some(tag) = ETag::parse(condition) {
         return ETag::of(&stored.fields).is_some_and(|held| tag.strong_eq(&held));
     }

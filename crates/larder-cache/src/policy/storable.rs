@@ -163,6 +163,7 @@ pub(super) fn terms(
         etag: ETag::of(&response.fields),
         last_modified: freshness::last_modified(&response.fields, times.received),
         vary,
+        coded: None,
     };
     by_hook::give(&mut terms, asked, response, control, settings);
     terms

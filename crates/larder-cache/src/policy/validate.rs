@@ -5,7 +5,9 @@ use larder_wire::etag::ETag;
 use larder_wire::{Fields, RequestHead, ResponseHead};
 
 use super::freshness::{self, Directives};
-use super::{NotStored, Settings, Terms, Times, Vary, by_hook, head_to_store, may_update, storable, stored_head};
+use super::{
+    NotStored, Settings, Terms, Times, Vary, by_hook, coded, head_to_store, may_update, storable, stored_head,
+};
 
 /// Fields that a 304 or the like must not change: each describes the bytes that are stored, and a wrong word in a
 /// message without a body would make them unreadable (RFC 9111 section 3.2).
@@ -115,16 +117,19 @@ pub fn freshen(stored: &ResponseHead, validation: &ResponseHead) -> ResponseHead
 /// The stored head as the one gets it whose request brought the validation, or a part: with its fields in place of those
 /// stored, also those that are for him alone. It is never stored. The terms say how old it is.
 pub fn answer_to_asker(
-    stored: &ResponseHead,
+    (stored, held): (&ResponseHead, &Terms),
     validation: &ResponseHead,
     times: Times,
     settings: &Settings,
 ) -> (ResponseHead, Terms) {
     let mut update = validation.fields.clone();
     stored_head::strip_hop(&mut update);
-    let mut head = updated(stored, update);
-    let mut terms = storable::terms(None, &head, &Directives::of(&head, settings), Vary::default(), times, settings);
+    let mut head = updated(&coded::as_of_origin(stored, held), update);
+    let vary = if held.vary.is_by_choice() { held.vary.clone() } else { Vary::default() };
+    let mut terms = storable::terms(None, &head, &Directives::of(&head, settings), vary, times, settings);
     terms.initial_age = freshness::initial_age(validation, terms.date, times);
+    terms.coded = held.coded;
+    coded::as_before(&mut head, held);
     super::dated(&mut head, times.received);
     (head, terms)
 }
@@ -153,18 +158,20 @@ pub fn renew(
     settings: &Settings,
 ) -> Result<(ResponseHead, Terms), NotStored> {
     may_update(request, validation, settings)?;
-    let mut head = freshen(stored, validation);
+    let mut head = freshen(&coded::as_of_origin(stored, terms), validation);
     let directives = Directives::of(&head, settings);
     if let Some(why) = storable::forbidden(head.status, &directives.control, settings) {
         return Err(why);
     }
-    let asked = Vary::of(request, &head).ok_or(NotStored::VaryAny)?;
+    let asked = coded::vary_as_before(Vary::of(request, &head).ok_or(NotStored::VaryAny)?, terms, request);
     let vary = if asked.names().eq(terms.vary.names()) { terms.vary.clone() } else { asked };
     let mut renewed = storable::terms(Some(request), &head, &directives, vary, times, settings);
     // `Age` is in the validation only: stored heads have none.
     renewed.initial_age = freshness::initial_age(validation, renewed.date, times);
     by_hook::give(&mut renewed, Some(request), &head, &directives.control, &by_hook::go_on(settings, terms));
     head = head_to_store(&head, settings);
+    renewed.coded = terms.coded;
+    coded::as_before(&mut head, terms);
     super::dated(&mut head, times.received);
     Ok((head, renewed))
 }
@@ -195,7 +202,8 @@ impl HeadSays {
 /// its length. One that has neither is compared with nothing: it may be of another version, whose fields would then stand
 /// beside the bytes that are stored.
 pub fn head_says(stored: &ResponseHead, terms: &Terms, response: &ResponseHead) -> HeadSays {
-    let comparable = ["ETag", "Last-Modified", "Content-Length"];
+    // The length that the origin states is not the one of a body that was coded here.
+    let comparable = &["ETag", "Last-Modified", "Content-Length"][..if terms.coded.is_some() { 2 } else { 3 }];
     if response.status != 200 || !comparable.iter().any(|name| response.fields.contains(name)) {
         return HeadSays::Nothing;
     }
@@ -205,6 +213,6 @@ pub fn head_says(stored: &ResponseHead, terms: &Terms, response: &ResponseHead) 
     let holds = stored.status == 200
         && (!response.fields.contains("ETag") || says.etag == terms.etag)
         && (!response.fields.contains("Last-Modified") || says.modified == terms.last_modified)
-        && (length.is_none() || length == held_length);
+        && (length.is_none() || terms.coded.is_some() || length == held_length);
     if holds { HeadSays::Freshens } else { HeadSays::Invalidates }
 }

@@ -4,13 +4,14 @@
 //! same: white space goes, letters become small where case has no meaning, a weight of 1 goes, `x-gzip` is
 //! `gzip`, and the codings of `Accept-Encoding`, whose order has no meaning, are sorted. The order of
 //! `Accept` and `Accept-Language` stays, for some origins read it. Any other field is compared byte by byte.
+//! Where this cache codes responses itself, its choice of a coding takes the place of `Accept-Encoding` ([`coding`]).
 
 use std::fmt;
 
 use larder_wire::fields::{is_token, trim};
 use larder_wire::{Fields, RequestHead, ResponseHead};
 
-use super::Terms;
+use super::{Terms, coding};
 
 /// The fields a response was chosen by, and their values in the request that brought it. One buffer of
 /// lines: `name:value\n` for a field that was there, `name\n` for one that was not; neither a name nor a
@@ -70,6 +71,27 @@ impl Vary {
         self.lines.split_inclusive(|&byte| byte == b'\n').map(name_of)
     }
 
+    /// Whether it varies by the coding that this cache chooses for a request.
+    pub fn is_by_choice(&self) -> bool {
+        self.names().any(coding::is_by_choice)
+    }
+
+    /// Makes it vary by `name`, with the value that a request with these fields has, and not by the field `old`.
+    pub(super) fn replace(&mut self, old: &str, name: &str, fields: &Fields) {
+        let mut lines: Vec<Vec<u8>> = self.lines.split_inclusive(|&byte| byte == b'\n').map(<[u8]>::to_vec).collect();
+        lines.retain(|line| name_of(line) != old && name_of(line) != name);
+        let mut line = Vec::new();
+        write_line(name, fields, &mut line);
+        lines.push(line);
+        lines.sort_unstable_by(|one, other| name_of(one).cmp(name_of(other)));
+        self.lines = lines.concat().into();
+    }
+
+    /// The name by which it varies beside fields, where it has such a one.
+    pub(super) fn offer_name(&self) -> Option<&str> {
+        self.names().find(|name| coding::is_offer(name))
+    }
+
     /// The whole as bytes, for a store; [`Vary::from_bytes`] takes them back.
     pub fn as_bytes(&self) -> &[u8] {
         &self.lines
@@ -110,7 +132,10 @@ fn name_of(line: &[u8]) -> &str {
 
 fn write_line(name: &str, fields: &Fields, out: &mut Vec<u8>) {
     out.extend_from_slice(name.as_bytes());
-    if fields.contains(name) {
+    if coding::is_offer(name) {
+        out.push(b':');
+        out.extend_from_slice(coding::value_of(name, fields).as_bytes());
+    } else if fields.contains(name) {
         out.push(b':');
         match name {
             "accept-encoding" => write_codings(fields, out),

@@ -95,9 +95,13 @@ fn ranges_apply_or_are_ignored() {
     ];
     for (section, held, asked, expected) in table {
         let asked = format!("{asked} | {ranged}");
-        assert_eq!(policy::range_applies(&request(&asked), &response(held)), expected, "[{section}] {asked} on {held}");
+        assert_eq!(
+            policy::range_applies(&request(&asked), &response(held), false),
+            expected,
+            "[{section}] {asked} on {held}"
+        );
     }
-    assert!(!policy::range_applies(&request("GET"), &response(tag)), "no range, no part");
+    assert!(!policy::range_applies(&request("GET"), &response(tag), false), "no range, no part");
 }
 
 #[test]

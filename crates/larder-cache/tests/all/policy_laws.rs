@@ -206,7 +206,7 @@ proptest! {
             let _ = policy::renew(&asked, (&answered, &terms), &answered, times, &shared());
         }
         policy::precondition(&asked, &answered);
-        policy::range_applies(&asked, &answered);
+        policy::range_applies(&asked, &answered, false);
         policy::may_combine(&answered, &answered);
         policy::whole_head(&answered);
     }

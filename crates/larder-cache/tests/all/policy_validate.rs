@@ -218,7 +218,7 @@ fn a_cookie_of_a_304_stays_with_the_one_who_asked() {
         assert!(!cookie("304 | Set-Cookie: a=b", Mode::Private, set_cookie));
     }
     let says = response("304 | Set-Cookie: a=b | X: 1 | Y: 1 | Connection: Y | Cache-Control: private=\"X\" | Age: 7");
-    let (own, terms) = policy::answer_to_asker(&head, &says, LATER, &shared());
+    let (own, terms) = policy::answer_to_asker((&head, &terms), &says, LATER, &shared());
     let fields = ["Set-Cookie", "X", "Y", "Connection", "Age"].map(|name| own.fields.contains(name));
     assert_eq!(fields, [true, true, false, false, false]);
     assert_eq!(terms.age(LATER.received), 7);

@@ -8,7 +8,7 @@ pub fn find(name: &str) -> (Fate, &'static str, bool) {
     let known = TABLE.iter().find(|(_, names, _)| names.contains(&name)).map(|(fate, _, text)| (*fate, *text));
     let (fate, text) = known.unwrap_or_else(|| {
         if starts(&["gzip", "brotli", "zstd", "gunzip"]) {
-            (Fate::Missing, "Larder compresses nothing: what the origin compressed is stored so")
+            (Fate::Missing, "`compression` of a [[site]] compresses what is stored (docs/compression.md)")
         } else if name.starts_with("ssl_") {
             (Fate::Different, "TLS 1.2 and 1.3 with rustls's defaults")
         } else if starts(&["fastcgi_", "uwsgi_", "scgi_", "grpc_", "memcached_"]) {
@@ -265,7 +265,11 @@ const TABLE: &[(Fate, &[&str], &str)] = &[
         "metrics are at the admin address",
     ),
     (Fate::Missing, &["load_module"], "there are no modules"),
-    (Fate::Missing, &["gunzip"], "Larder compresses nothing: what the origin compressed is stored so"),
+    (
+        Fate::NotNeeded,
+        &["gunzip"],
+        "clients that accept no coding have a variant of their own, which the origin is asked for",
+    ),
 ];
 
 #[cfg(test)]

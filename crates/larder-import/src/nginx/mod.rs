@@ -2,6 +2,7 @@
 
 mod bandwidth;
 mod caching;
+mod compression;
 pub(crate) mod condition;
 mod directives;
 mod flow;

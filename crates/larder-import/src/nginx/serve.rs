@@ -295,6 +295,7 @@ impl Reader {
             Some((_, note)) => self.draft.translated(note),
             None => {}
         }
+        self.compression(scope, &mut site);
         self.draft.push("site", site, &[id]);
     }
 

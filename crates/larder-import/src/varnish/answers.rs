@@ -99,7 +99,7 @@ impl Reader {
                 return self.draft.fate(
                     one.note,
                     Fate::Missing,
-                    "Larder compresses nothing: what the origin compressed is stored so",
+                    "`compression` of a [[site]] compresses what is stored (docs/compression.md)",
                 );
             }
             "beresp.do_stream" => return self.draft.fate(one.note, Fate::NotNeeded, "answers stream in any case"),

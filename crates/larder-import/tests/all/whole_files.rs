@@ -321,6 +321,27 @@ http {
 }
 "#;
 
+#[test]
+fn codings_of_nginx_are_those_of_a_site() {
+    let text = "http { gzip on; gzip_types text/css image/png image/svg+xml; gzip_min_length 512; server { listen 80; server_name a.test; \
+                brotli on; brotli_comp_level 4; location / { proxy_pass http://10.0.0.1; } location /plain { gzip off; brotli off; proxy_pass http://10.0.0.2; } } }";
+    let imported = imported(Format::Nginx, text, &mut NoFiles);
+    let toml: toml::Table = imported.toml.parse().unwrap();
+    let sites = toml["site"].as_array().unwrap();
+    let find = |prefix: Option<&str>| {
+        sites.iter().find(|site| site.get("prefix").and_then(|prefix| prefix.as_str()) == prefix).unwrap()
+    };
+    let texts = |site: &toml::Value, key: &str| {
+        let list = site[key].as_array().unwrap();
+        list.iter().map(|each| each.as_str().unwrap().to_owned()).collect::<Vec<_>>().join(" ")
+    };
+    let first = find(None);
+    assert_eq!(texts(first, "compression"), "br:4 gzip");
+    assert_eq!(texts(first, "compression_types"), "image/svg+xml text/css text/html");
+    assert_eq!(first["compression_bytes_min"].as_str(), Some("512B"));
+    assert!(find(Some("/plain")).get("compression").is_none(), "{}", imported.toml);
+}
+
 /// nginx wants the header of everybody, and believes those that `set_real_ip_from` names.
 #[test]
 fn balancers_before_nginx_are_named() {

@@ -45,6 +45,7 @@ fields! {
     Type "type": "The media type of the answer.",
     Outcome "outcome": "How the answer came about; the same words as in `Cache-Status` and the metrics.",
     NotStored "not_stored": "Why the answer was not stored, where that was the question.",
+    Compression "compression": "The coding that Larder gave the body, as `br`; in JSON lines where it gave one.",
     Complete "complete": "Whether the answer went out to its end.",
     Micros "micros": "Microseconds from the head of the request to the end of the answer.",
     Millis "millis": "The same in milliseconds; not in JSON lines.",

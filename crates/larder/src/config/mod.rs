@@ -9,6 +9,7 @@ pub mod acme;
 pub mod application;
 pub mod bandwidth;
 mod cluster;
+pub mod compression;
 pub mod container;
 pub mod descriptors;
 mod foreign;
@@ -76,6 +77,7 @@ pub use store_rule::{FieldPattern, ParameterPattern, StoreRule};
 pub use store_rules::{KeyRule, Presets, StoreRules};
 pub use url::SiteOrigin;
 
+use compression::Compression;
 use larder_cache::policy::SetCookie;
 use larder_wire::proxy_protocol::ProxyVersion;
 use larder_wire::{Host, Url};
@@ -446,6 +448,8 @@ pub struct Site {
     pub http2: Option<OriginHttp2>,
     /// The version of the PROXY protocol by which the origin is told of the client.
     pub proxy_protocol: Option<ProxyVersion>,
+    /// The codings that Larder gives to its responses.
+    pub compression: Compression,
     /// Whether its TLS goes to the origin unopened.
     pub pass_through: bool,
     /// The `[[python]]` whose processes run the application that is its origin; empty: the only one, or the defaults.
@@ -514,6 +518,8 @@ pub struct Limits {
     pub upload_bytes_per_second_min: u64,
     /// An answer has to be taken that fast on average.
     pub download_bytes_per_second_min: u64,
+    /// Bodies that are being coded at once; further ones are stored and sent as they are.
+    pub codings_max: usize,
 }
 
 impl Default for Limits {
@@ -531,6 +537,7 @@ impl Default for Limits {
             origin_share_percent: 50,
             upload_bytes_per_second_min: 100,
             download_bytes_per_second_min: 100,
+            codings_max: 16,
         }
     }
 }

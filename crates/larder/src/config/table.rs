@@ -3,6 +3,7 @@
 //! The parser, the command-line flags, `larder config` and `docs/settings.md` all come from these tables, so
 //! that no setting exists without its documentation. The default is what [`Config::default`] has.
 
+mod compression;
 mod mirror;
 mod origin;
 mod site;
@@ -190,6 +191,9 @@ pub static SETTINGS: &[Setting<Config>] = &[
     Whole::new("limits.download_bytes_per_second_min", Field::Size(|c| &mut c.limits.download_bytes_per_second_min))
         .between(0, PB)
         .about("How fast an answer must be taken: each so many bytes that a slow client takes make up for a second in which it took nothing; more than `timeouts.download_stall` of these must not come together, then the connection is closed. Only waits for the client count, so events and long polls may be as slow as they like. `0` is no minimum."),
+    Whole::new("limits.codings_max", Field::Count(|c| &mut c.limits.codings_max))
+        .between(0, 10_000)
+        .about("Bodies that `site.compression` codes at once; further ones are stored and sent as they are. Each takes up to 3.5 MB of memory at the levels that are taken if none is said, up to 12 MB at the highest."),
     Whole::new("timeouts.head", Field::Time(|c| &mut c.timeouts.head))
         .between(100, DAY)
         .about("From a request's first byte (on a new connection from its opening, TLS included) to the end of its head; then 408."),

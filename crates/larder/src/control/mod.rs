@@ -27,7 +27,7 @@ pub use history::History;
 pub use hot::{Hot, Row};
 pub use icap::{IcapServices, OfServer, OfService};
 pub use lists::{Judged, ListsShown, OfList};
-pub use metrics::{FAMILIES, Family, markdown as metrics_reference};
+pub use metrics::{Family, families, markdown as metrics_reference};
 pub use neighbours::{NeighboursShown, OfParent, OfSibling};
 pub use origins::{OfGroup, OfMember, Origins};
 pub use pulse::{Now, Pulse, Second, Window};

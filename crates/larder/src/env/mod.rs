@@ -8,6 +8,7 @@ pub use guard::RecordGuard;
 use crate::client::has_address;
 use crate::clock::{self, Carried, Steps};
 use crate::cluster::Cluster;
+use crate::compression::UnderWay;
 use crate::config::{Config, TextsLogged};
 use crate::credential_secret::CredentialSecret;
 use crate::handed_out::HandedOut;
@@ -101,6 +102,8 @@ pub struct Common {
     pub worker_restarts: AtomicU64,
     /// Workers that come too late to their work.
     pub workers_behind: AtomicU64,
+    /// Bodies that are being coded.
+    pub codings: UnderWay,
     /// Held by a purge that counts its matches.
     pub purge_counting: tokio::sync::Semaphore,
     /// The name of this server in `Via`.
@@ -138,6 +141,7 @@ impl Common {
             manager_pages: OnceLock::new(),
             worker_restarts: AtomicU64::new(0),
             workers_behind: AtomicU64::new(0),
+            codings: UnderWay::new(config.workers),
             purge_counting: tokio::sync::Semaphore::new(1),
             via: ["1.0", "1.1", "2.0", "3.0"].map(|version| format!("{version} {via_name}")),
             via_name,

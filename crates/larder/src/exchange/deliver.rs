@@ -103,6 +103,7 @@ pub async fn deliver<S: ClientStream>(
             record.status = stored.head.status;
             record.outcome = outcome;
             record.not_stored = stored.not_stored().map(|why| why.as_str());
+            record.coded = stored.terms.as_ref().and_then(|terms| terms.coded);
             record.typed(&stored.head);
             if pace.is_some() {
                 reader.hold_back();
@@ -127,6 +128,7 @@ pub fn deliver_whole<S: ClientStream>(stream: &mut S, request: &RequestHead, who
     record.outcome = Outcome::Hit;
     record.bytes = length;
     record.complete = true;
+    record.coded = stored.terms.as_ref().and_then(|terms| terms.coded);
     record.typed(&stored.head);
     let (outcome, now, name) = (Outcome::Hit, record.stamp(), name(stream.env(), record));
     let delivery = Delivery { request, stored, outcome, verbatim: false, given: &[], now, name };
@@ -368,7 +370,8 @@ fn has_conditions(fields: &Fields) -> bool {
 
 fn wanted_ranges(request: &RequestHead, stored: &StoredHead) -> Option<Vec<range::RangeSpec>> {
     let specs = range::parse_range(request.fields.get("Range")?)?;
-    policy::range_applies(request, &stored.head).then_some(specs)
+    let by_choice = stored.terms.as_ref().is_some_and(|terms| terms.vary.is_by_choice());
+    policy::range_applies(request, &stored.head, by_choice).then_some(specs)
 }
 
 /// The body that follows the head of a whole response.

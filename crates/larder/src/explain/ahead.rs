@@ -582,6 +582,7 @@ async fn store(
     if let (Some(terms), Some(usable)) = (terms, usable) {
         let numbers = FreshnessFacts::of(terms, now).into();
         steps.push(Decision::Freshness { numbers, usable: usable.as_str().to_owned() });
+        steps.extend(terms.coded.map(Decision::coded_as));
     } else {
         steps.push(absent(&peek));
     }

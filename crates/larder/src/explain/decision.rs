@@ -5,7 +5,7 @@ use crate::config::next_hop::HopsOrder;
 use crate::config::url::group_name;
 use crate::hook::HookNote;
 use crate::record::{GroupNote, IcapNote, ParentOrder, Peer, TakenWay, TryEnd, TryNote, WayNote};
-use larder_cache::policy::{Asked, FreshnessFacts, Grace};
+use larder_cache::policy::{Asked, Coding, FreshnessFacts, Grace};
 use larder_people::note::HelperNote;
 use larder_wire::Host;
 use larder_wire::date::Stamp;
@@ -105,6 +105,11 @@ pub enum Decision {
         icap_micros: Option<u64>,
         /// Its trouble, or why the message went on without it.
         icap_trouble: Option<String>,
+    },
+    /// Larder has coded the body.
+    Compression {
+        /// The coding: gzip, br, zstd.
+        coding: String,
     },
     /// The request's cache directives.
     Directives {
@@ -565,12 +570,18 @@ pub struct OfVariant {
 }
 
 impl Decision {
+    /// Larder has coded the body so.
+    pub(super) fn coded_as(coding: Coding) -> Decision {
+        Decision::Compression { coding: coding.as_str().to_owned() }
+    }
+
     /// The word of a decision.
     pub fn word(&self) -> &'static str {
         match self {
             Decision::Listener { .. } => "listener",
             Decision::Rule { .. } => "rule",
             Decision::Certificate { .. } => "certificate",
+            Decision::Compression { .. } => "compression",
             Decision::Country { .. } => "country",
             Decision::User { .. } => "user",
             Decision::Key { .. } => "key",

@@ -15,6 +15,7 @@ impl fmt::Display for Decision {
             Decision::Rule { place, text, .. } if place.is_empty() => f.write_str(text),
             Decision::Rule { place, text, .. } => write!(f, "{text} ({place})"),
             Decision::Certificate { text } | Decision::Country { text } | Decision::User { text } => f.write_str(text),
+            Decision::Compression { coding } => write!(f, "coded as {coding} by Larder"),
             Decision::Key { key, made } => write!(f, "{key} (made of {})", made.join(", ")),
             Decision::StoreRule { text } => f.write_str(text),
             Decision::Hook { .. } => hook(self, f),

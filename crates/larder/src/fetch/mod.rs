@@ -14,6 +14,7 @@ use crate::rules::{self, Ask, Route};
 use crate::upstream::{BodySource, OutgoingBody, UpstreamFault};
 use ask::OriginAnswer;
 use checked::{AskedFile, Checked};
+use compressed::Begun;
 use larder_cache::cache::{Fill, Writer};
 use larder_cache::entry::{Failure, FailureKind, PinnedEntry, ReuseReason};
 use larder_cache::head::StoredHead;
@@ -29,12 +30,14 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use validated::freshen;
 
 mod adopt;
 mod ask;
 mod attached;
 pub mod by_table;
 mod checked;
+mod compressed;
 mod forward;
 mod hooked;
 mod icap;
@@ -45,6 +48,7 @@ mod portal;
 mod posted;
 mod pour;
 mod registry;
+mod validated;
 
 pub use adopt::{adopt, adopt_instead};
 pub use attached::AttachedFetch;
@@ -248,7 +252,9 @@ async fn take(fetch: Box<Fetch>, answer: OriginAnswer, (keepable, is_changed): (
         return fetch.writer.redirect(&stale, ReuseReason::StaleIfError);
     }
     let declared = declared_length(&head, &fetch.request.method, &body);
-    let mut checked = if is_changed { None } else { fetch.checked(&head, declared) };
+    // Such a body is checked before it is coded, and has no length in its entry.
+    let checked_length = declared.filter(|_| !fetch.may_code(&head, declared));
+    let mut checked = if is_changed { None } else { fetch.checked(&head, checked_length) };
     if let Some(checked) = &mut checked
         && let Err(bad) = checked.of_empty(fetch.writer.entry())
     {
@@ -261,18 +267,23 @@ async fn take(fetch: Box<Fetch>, answer: OriginAnswer, (keepable, is_changed): (
     // A stored part is held against what is named for the whole.
     let part_of = (head.status == 206)
         .then(|| (Rc::clone(&fetch.env), fetch.ask.url.clone(), fetch.client.ip(), fetch.is_for_reader));
-    let Some(sink) = publish(fetch, head, declared, times, keepable) else { return };
+    let Some((sink, coder)) = publish(fetch, head, declared, times, keepable) else { return };
     if let (Sink::Hole(fill, _), Some((env, url, client, is_for_reader))) = (&sink, part_of) {
         checked = checked_parts(&env, &notes, &AskedFile { url: &url, client, is_for_reader }, fill.entry());
     }
-    if let (Some(ahead), Sink::Entry(writer)) = (ahead, &sink) {
+    if let (Some(ahead), Sink::Entry(writer), None) = (ahead, &sink, &coder) {
         (*ahead).begin(writer.entry());
     }
     if sink.readers() > 1 {
         // All who wait get the head before the body takes the worker's time.
         tokio::task::yield_now().await;
     }
-    pour(sink, body, checked).await.unwrap_or_else(|word| notes.broke_off(word));
+    let poured = match (coder, sink) {
+        // Boxed, because few bodies are coded.
+        (Some(begun), Sink::Entry(writer)) => Box::pin(begun.pour(writer, body, checked)).await,
+        (_, sink) => pour(sink, body, checked).await,
+    };
+    poured.unwrap_or_else(|word| notes.broke_off(word));
 }
 
 /// Fills a hole by the answer to the request for it. Gives the answer that is to be published instead, if it is to be.
@@ -336,6 +347,7 @@ impl Fetch {
         if let Some(posted) = &self.posted {
             posted.declare(&mut fields);
         }
+        self.offer_codings(&mut fields);
         fields
     }
 
@@ -580,95 +592,18 @@ pub fn failure(fault: &UpstreamFault) -> Failure {
     }
 }
 
-/// The result of a 304.
-struct Validated {
-    /// The stored response that answers the request.
-    entry: PinnedEntry,
-    /// The head for the client that asked.
-    own: StoredHead,
-    /// The stored response was updated, so that it answers other clients too.
-    for_all: bool,
-}
-
-/// Updates the stored responses that a 304 selects (RFC 9111 section 4.3.4). Gives the one that answers this request, if one
-/// does.
-fn freshen(fetch: &Fetch, answer: &OriginAnswer) -> Option<Validated> {
-    if fetch.keepable(answer) == Keepable::No {
-        return None;
-    }
-    let (head, times) = (&answer.head, answer.times);
-    let asked: Vec<(&PinnedEntry, &ResponseHead, &Terms)> = fetch.asked_about().collect();
-    let set: Vec<(&ResponseHead, &Terms)> = asked.iter().map(|(_, head, terms)| (*head, *terms)).collect();
-    let own = |stored, head| {
-        let head = validation_of_judged(stored, head);
-        let (head, terms) = policy::answer_to_asker(stored, &head, times, fetch.policy());
-        StoredHead::new(head, Some(terms), times.received)
-    };
-    let Some(&at) = policy::named_by(&set, head).first() else {
-        let (entry, stored, terms) = *asked.iter().find(|(_, _, terms)| is_weakly_named(terms, head))?;
-        let mut head = head.clone();
-        head.fields.remove("ETag");
-        let for_all = renew(fetch, entry, (stored, terms), &head, times);
-        return Some(Validated { entry: entry.clone(), own: own(stored, &head), for_all });
-    };
-    let (chosen, stored_of_chosen, _) = asked[at];
-    let strong = ETag::of(&head.fields).filter(|tag| !tag.weak);
-    let mut for_all = true;
-    for (entry, stored, terms) in fetch.stored() {
-        let named = strong.as_ref().is_some_and(|tag| terms.etag.as_ref().is_some_and(|own| own.strong_eq(tag)));
-        if named || Arc::ptr_eq(entry, chosen) {
-            for_all &= renew(fetch, entry, (stored, terms), head, times);
-        }
-    }
-    Some(Validated { entry: chosen.clone(), own: own(stored_of_chosen, head), for_all })
-}
-
-/// Updates one stored response by a 304; false when the 304 is for this client alone.
-fn renew(
-    fetch: &Fetch,
-    entry: &PinnedEntry,
-    stored: (&ResponseHead, &Terms),
-    head: &ResponseHead,
-    times: Times,
-) -> bool {
-    let by_rule = fetch.policy_by_rule(stored.0);
-    let settings = by_rule.as_ref().unwrap_or_else(|| fetch.policy());
-    let said = validation_of_judged(stored.0, head);
-    let why = match policy::renew(&fetch.request, stored, &said, times, settings) {
-        Ok((head, terms)) => {
-            entry.renew(StoredHead::new(head, Some(terms), times.received), fetch.writer.epoch());
-            return true;
-        }
-        Err(why) => why,
-    };
-    let cache = &fetch.env.common.cache;
-    fetch.notes.keeping.replace(Some(Keeping::Not(why)));
-    cache.mark_pass(fetch.writer.key().text(), times.received, why);
-    // A 304 for one user must not change what others get. One for all that forbids storing removes the stored response.
-    if policy::may_update(&fetch.request, head, fetch.policy()).is_ok() {
-        cache.drop_entry(entry);
-    }
-    false
-}
-
-/// Servers that compress on the fly send `W/"x"` with a 200 and `"x"` with the 304 for it. The request had the weak tag and
-/// the same fields as before, so the 304 means that stored response, which keeps its own tag.
-fn is_weakly_named(terms: &Terms, head: &ResponseHead) -> bool {
-    let said = ETag::of(&head.fields);
-    said.is_some_and(|said| terms.etag.as_ref().is_some_and(|own| own.weak_eq(&said)))
-}
-
 /// Decides whether the response is stored, and publishes its head: for the store and all who follow, or for this client alone.
-/// The body goes to the sink that is returned.
+/// The body goes to the sink that is returned, by way of the coder beside it where there is one.
 fn publish(
     mut fetch: Box<Fetch>,
     mut head: ResponseHead,
     declared: Option<u64>,
     times: Times,
     keepable: Keepable,
-) -> Option<Sink> {
+) -> Option<(Sink, Option<Box<Begun>>)> {
     let cache = Arc::clone(&fetch.env.common.cache);
     let too_long = declared.is_some_and(|length| !fetch.writer.takes(length));
+    let mut coder = None;
     let by_rule = fetch.policy_by_rule(&head);
     let settings = by_rule.as_ref().unwrap_or_else(|| fetch.policy());
     policy::dated(&mut head, times.received);
@@ -692,29 +627,34 @@ fn publish(
             let why = fetch.writer.why_not_taken();
             pass(&mut fetch, head, declared, why, times);
         }
-        Storable::Yes(terms) if head.status == 206 => match part::whole_of(&head) {
+        Storable::Yes(mut terms) if head.status == 206 => match part::whole_of(&head) {
             Some((range, length)) => {
-                let head = policy::whole_head(&head);
+                let mut head = policy::whole_head(&head);
+                fetch.vary_part(&mut head, &mut terms, length);
                 let weighed = FreshnessFacts::of(&terms, times.received);
                 fetch.notes.keeping.replace(Some(Keeping::Stored { terms: weighed, on_disk: None }));
                 let kept = kept(head, terms, settings, (times, false));
                 let fill = fetch.writer.store_part(kept, &range, length);
-                return fill.map(|fill| Sink::Hole(fill, Arc::clone(&cache)));
+                return fill.map(|fill| (Sink::Hole(fill, Arc::clone(&cache)), None));
             }
             None => pass(&mut fetch, head, declared, NotStored::Partial, times),
         },
-        Storable::Yes(terms) => {
+        Storable::Yes(mut terms) => {
+            coder = fetch.begin_coding(&mut head, &mut terms, declared);
             let weighed = FreshnessFacts::of(&terms, times.received);
             let kept = kept(head, terms, settings, (times, fetch.is_for_head_alone()));
             // The answer to a HEAD has no body, whatever length it declares.
-            let length = if fetch.request.method == Method::Head { Some(0) } else { declared };
+            let length = match fetch.request.method == Method::Head {
+                true => Some(0),
+                false => declared.filter(|_| coder.is_none()),
+            };
             fetch.writer.store(kept, length);
             let on_disk = fetch.writer.admitted();
             fetch.notes.keeping.replace(Some(Keeping::Stored { terms: weighed, on_disk }));
         }
         Storable::No(why) => pass(&mut fetch, head, declared, why, times),
     }
-    Some(Sink::Entry(fetch.writer))
+    Some((Sink::Entry(fetch.writer), coder))
 }
 
 /// Whether the answer to a HEAD is stored for later ones: by a rule, and for the tags of a registry's mirror.
@@ -743,7 +683,7 @@ fn kept(
 }
 
 /// Publishes a head for this client alone, and remembers under the key that the response was not stored.
-fn pass(fetch: &mut Fetch, mut head: ResponseHead, declared: Option<u64>, why: NotStored, times: Times) {
+fn pass(fetch: &mut Fetch, mut head: ResponseHead, mut declared: Option<u64>, why: NotStored, times: Times) {
     if fetch.kind.is_shared() {
         fetch.notes.keeping.replace(Some(Keeping::Not(why)));
         // A portal's page says nothing of the URL, and a disk that is behind nothing of the next answer.
@@ -756,6 +696,9 @@ fn pass(fetch: &mut Fetch, mut head: ResponseHead, declared: Option<u64>, why: N
         }
     } else if fetch.request.method == Method::Head && !matches!(why, NotStored::Address | NotStored::Portal) {
         fetch.learn_from_head(&head, times);
+    }
+    if fetch.code_head_of_passing(&mut head, declared, times) {
+        declared = None;
     }
     hop::strip(&mut head.fields);
     if let Some(cookie) = fetch.notes.member_cookie() {

@@ -184,7 +184,7 @@ fn renew(fetch: &Fetch, entry: &PinnedEntry, head: &ResponseHead, times: Times) 
     let terms = kept.terms.as_ref()?;
     let by_rule = fetch.policy_by_rule(&kept.head);
     let settings = by_rule.as_ref().unwrap_or_else(|| fetch.policy());
-    let (mut own, mut own_terms) = policy::answer_to_asker(&kept.head, head, times, settings);
+    let (mut own, mut own_terms) = policy::answer_to_asker((&kept.head, terms), head, times, settings);
     own.fields.remove("Content-Length");
     own_terms.initial_age = own_terms.initial_age.max(terms.age(times.received));
     let cache = &fetch.env.common.cache;

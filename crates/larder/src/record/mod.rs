@@ -33,6 +33,7 @@ use crate::config::TextsLogged;
 use crate::hook::HookNote;
 use crate::page::Page;
 use crate::sampling::Sampled;
+use larder_cache::policy::Coding;
 use larder_people::note::HelperNote;
 use larder_rules::rule::RuleNote;
 use larder_wire::date::Stamp;
@@ -202,6 +203,8 @@ pub struct Record {
     pub outcome: Outcome,
     /// Why it was not stored, where it could have been.
     pub not_stored: Option<&'static str>,
+    /// The coding that Larder gave the body.
+    pub coded: Option<Coding>,
     /// The answer went out to its end.
     pub complete: bool,
     /// The decisions on the way.
@@ -253,6 +256,7 @@ impl Record {
             bytes: 0,
             outcome: UNDECIDED,
             not_stored: None,
+            coded: None,
             complete: false,
             trail: Trail::default(),
             detail: None,
@@ -298,6 +302,7 @@ impl Record {
             bytes: 0,
             outcome: Outcome::Own(word),
             not_stored: None,
+            coded: None,
             complete: false,
             trail: Trail::default(),
             detail: None,

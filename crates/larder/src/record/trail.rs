@@ -314,7 +314,10 @@ fn by(terms: &Terms) -> Vec<String> {
 }
 
 fn is_open(name: &str) -> bool {
-    ["accept", "accept-encoding", "accept-language", "accept-charset", "origin", "x-forwarded-proto"].contains(&name)
+    // `accept-encoding/` and an offer: the choice of a coding.
+    name.starts_with("accept-encoding/")
+        || ["accept", "accept-encoding", "accept-language", "accept-charset", "origin", "x-forwarded-proto"]
+            .contains(&name)
 }
 
 /// Whether an answer was stored.

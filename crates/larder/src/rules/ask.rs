@@ -6,6 +6,7 @@ use super::by_rule::{ByRule, KeyByRule};
 use super::by_table::{ByTable, Limited};
 use super::credential::Credential;
 pub use super::route::Route;
+use crate::config::compression::Compression;
 use crate::config::next_hop::HopsByRule;
 use crate::config::{Config, HostHeader, Mirror, OriginHttp2};
 use crate::env::Env;
@@ -273,6 +274,14 @@ impl Ask {
         match &self.route {
             Route::Site { origin, .. } => origin.http2.unwrap_or(config.upstream.http2),
             Route::Forward(_) | Route::Destination(..) => config.upstream.http2,
+        }
+    }
+
+    /// The codings that responses of the site get, where they get any.
+    pub fn compression(&self) -> Option<&Arc<Compression>> {
+        match &self.route {
+            Route::Site { origin, .. } => origin.compression.as_ref(),
+            Route::Forward(_) | Route::Destination(..) => None,
         }
     }
 

@@ -8,6 +8,8 @@ use crate::config::sites::is_prefix;
 use crate::config::{HostHeader, HostPattern, OriginHttp2, Site, SiteCertificate, SiteOrigin, url};
 use std::sync::Arc;
 
+use super::compression::{COMPRESSION, COMPRESSION_BYTES_MIN, COMPRESSION_TYPES};
+
 type OfSite = Setting<Site>;
 
 /// Settings of one `[[site]]`.
@@ -82,6 +84,9 @@ pub static SITE: &[Setting<Site>] = &[
     )
     .default_words("`upstream.http2`")
     .about("Whether the origin is asked by HTTP/2: where it chooses that in the handshake of TLS (`auto`), or in clear text without asking (`prior-knowledge`, for a URL with http). Members of a group say it themselves ([http2.md](http2.md#origins))."),
+    COMPRESSION,
+    COMPRESSION_TYPES,
+    COMPRESSION_BYTES_MIN,
     OfSite::new("site.pass_through", Field::Flag(|s| &mut s.pass_through))
         .default_words("`false`")
         .about("Whether TLS that asks for one of `hosts` goes to `origin` (`https://HOST:PORT`) unopened, at listeners with `pass_through` ([pass-through.md](pass-through.md)): Larder needs no certificate, sees no request and stores nothing. Requests in clear text are those of another `[[site]]` with the same hosts."),

@@ -139,7 +139,11 @@ fn request_of(url: &Url, object: &Object) -> Option<Vec<u8>> {
         request.extend_from_slice(format!("Host: {}\r\n", url.host.as_str()).as_bytes());
     }
     for line in vary.as_bytes().split(|&byte| byte == b'\n').filter(|line| line.contains(&b':')) {
-        request.extend_from_slice(line);
+        let end = line.iter().position(|&byte| byte == b':').unwrap_or(line.len());
+        // `accept-encoding/` and an offer: the value is the coding that was chosen.
+        let name = line[..end].split(|&byte| byte == b'/').next().unwrap_or_default();
+        request.extend_from_slice(name);
+        request.extend_from_slice(&line[end..]);
         request.extend_from_slice(b"\r\n");
     }
     request.extend_from_slice(b"\r\n");

@@ -1,7 +1,7 @@
 //! The admin listener: what it says, to whom, and that its description is true.
 
 use super::stand::{self, ask, body, exchange};
-use larder::control::{FAMILIES, ROUTES, metrics_reference};
+use larder::control::{ROUTES, families, metrics_reference};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -222,7 +222,7 @@ fn the_reference_of_the_metrics_is_the_table() {
     }
     let found = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(found == metrics_reference(), "docs/metrics.md differs: run this test with UPDATE_EXPECTED=1");
-    assert!(FAMILIES.iter().all(|family| family.about.ends_with('.')));
+    assert!(families().all(|family| family.about.ends_with('.')));
 }
 
 #[test]

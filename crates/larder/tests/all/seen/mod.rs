@@ -7,6 +7,7 @@ mod authors;
 mod bandwidth;
 mod check;
 mod client_certificates;
+mod compression;
 mod confinement;
 mod countries;
 mod credentials;
