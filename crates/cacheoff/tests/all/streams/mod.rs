@@ -99,7 +99,7 @@ const CASES: [(Manner, Trouble, &[Trouble]); 21] = [
     (Manner::BodyFirst, Trouble::StreamError, &[]),
     (Manner::BreaksTable, Trouble::ConnectionError, &[]),
     (Manner::LongFrame, Trouble::ConnectionError, &[]),
-    (Manner::OldVersion, Trouble::ConnectionError, &[]),
+    (Manner::OldVersion, Trouble::ConnectionError, &[Trouble::Reset]),
     (Manner::EndsEarly, Trouble::Truncated, &[]),
     (Manner::NoStatus, Trouble::Malformed, &[]),
 ];
