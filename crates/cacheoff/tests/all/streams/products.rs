@@ -54,7 +54,9 @@ fn each(name: &str) {
     for listener in Listener::ALL.into_iter().filter(|listener| spec.speaks(*listener).is_ok()) {
         let ledger = played(name, listener, HAMMER);
         if let Outcome::Failed(reason) = &ledger.end.outcome {
-            assert!(reason.contains("is not installed"), "{name} {}: {reason}", listener.as_str());
+            let is_not_played =
+                ["is not installed", "the machine is too busy"].iter().any(|each| reason.contains(each));
+            assert!(is_not_played, "{name} {}: {reason}", listener.as_str());
             return;
         }
         let errors = ledger.intervals.iter().map(|interval| interval.errors.total()).sum::<u64>();
