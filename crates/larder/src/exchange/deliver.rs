@@ -103,7 +103,7 @@ pub async fn deliver<S: ClientStream>(
             record.status = stored.head.status;
             record.outcome = outcome;
             record.not_stored = stored.not_stored().map(|why| why.as_str());
-            record.coded = stored.terms.as_ref().and_then(|terms| terms.coded);
+            record.note_coding(stored.terms.as_ref().and_then(|terms| terms.coded));
             record.typed(&stored.head);
             if pace.is_some() {
                 reader.hold_back();
@@ -128,7 +128,7 @@ pub fn deliver_whole<S: ClientStream>(stream: &mut S, request: &RequestHead, who
     record.outcome = Outcome::Hit;
     record.bytes = length;
     record.complete = true;
-    record.coded = stored.terms.as_ref().and_then(|terms| terms.coded);
+    record.note_coding(stored.terms.as_ref().and_then(|terms| terms.coded));
     record.typed(&stored.head);
     let (outcome, now, name) = (Outcome::Hit, record.stamp(), name(stream.env(), record));
     let delivery = Delivery { request, stored, outcome, verbatim: false, given: &[], now, name };

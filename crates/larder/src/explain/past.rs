@@ -178,7 +178,7 @@ pub fn past(record: &Record, names: &Names, places: &Places) -> Explanation {
             fetched((*cause, trouble, fetch), &mut decisions);
         }
     }
-    decisions.extend(record.coded.map(Decision::coded_as));
+    decisions.extend(record.coded().map(Decision::coded_as));
     decisions.extend(record.way_of_tunnel().map(Decision::from));
     decisions.extend(hooks().filter(|note| note.stage == Stage::Respond).map(Decision::from));
     decisions.extend(record.icap().filter(|note| note.vector == Vector::Respmod).map(Decision::from));

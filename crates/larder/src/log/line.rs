@@ -106,7 +106,7 @@ fn value(record: &Record, field: LogField, query: Query) -> Value<'_> {
         LogField::Type => record.text(|texts| texts.content_type.as_deref()).map_or(Value::Nothing, text),
         LogField::Outcome => Value::Text(record.outcome.as_str()),
         LogField::NotStored => record.not_stored.map_or(Value::Nothing, Value::Text),
-        LogField::Compression => record.coded.map_or(Value::Nothing, |coding| Value::Text(coding.as_str())),
+        LogField::Compression => record.coded().map_or(Value::Nothing, |coding| Value::Text(coding.as_str())),
         LogField::Complete => Value::Flag(record.complete),
         LogField::Micros => Value::Number(record.micros()),
         LogField::Millis => Value::Number(record.micros() / 1000),
@@ -387,7 +387,7 @@ fn json(record: &Record, names: &Names, query: Query, out: &mut Vec<u8>) {
             || *field == LogField::Way && record.with_way(|_| ()).is_none()
             || *field == LogField::OriginVersion && !record.is_by_http2()
             || *field == LogField::User && record.user().is_none()
-            || *field == LogField::Compression && record.coded.is_none()
+            || *field == LogField::Compression && record.coded().is_none()
             || *field == LogField::Certificate && record.certificate().is_none()
     };
     let mut before = b'{';
