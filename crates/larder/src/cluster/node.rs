@@ -58,6 +58,9 @@ const REST_MAX: Duration = Duration::from_secs(60);
 /// A kind of refused message is logged so often at most.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
+/// Begins to purge the keys of a URL.
+pub type PurgeKeys = dyn Fn(&[u8]) -> Vec<Purging> + Send;
+
 /// The parts of the server that a node meets.
 pub struct Surroundings {
     /// The settings of the start.
@@ -71,7 +74,7 @@ pub struct Surroundings {
     /// The cache.
     pub cache: Arc<Cache>,
     /// Begins to purge a URL by the keys that this node has for it; the text is that of a rule (`rules::whole`).
-    pub purge_keys: Box<dyn Fn(&[u8]) -> Vec<Purging> + Send>,
+    pub purge_keys: Box<PurgeKeys>,
     /// `cluster.apart`, which a reload may change.
     pub apart: Box<dyn Fn() -> Apart + Send>,
     /// Requests since the start, and how often the settings were read.
