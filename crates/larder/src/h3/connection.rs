@@ -1,6 +1,7 @@
 //! The task of a connection: it takes streams, and ends the connection when its time has come.
 
 use super::{Link, control, number, request, stream_number};
+use crate::permit::ConnectionPermit;
 use crate::ticker::{Timer, Wait, WaitEnd};
 use larder_wire::h3::control::UniKind;
 use larder_wire::h3::frame::{self, Settings};
@@ -34,7 +35,7 @@ impl Leaving {
 }
 
 /// Serves a connection to its end.
-pub async fn serve(link: Rc<Link>, leaving: &Leaving) {
+pub async fn serve(link: Rc<Link>, permit: ConnectionPermit, leaving: &Leaving) {
     let timer = link.env().ticker.timer();
     let mut connection = Connection { link: Rc::clone(&link), control: None, next_request: 0 };
     let limit = link.env().config().timeouts.head;
@@ -51,11 +52,15 @@ pub async fn serve(link: Rc<Link>, leaving: &Leaving) {
             connection.leave(&timer).await;
             link.end(ErrorCode::NoError, "", None);
         }
+        End::Moved => {
+            connection.leave(&timer).await;
+            link.end(ErrorCode::NoError, "the client has another address than its handshake", None);
+        }
     }
     // The task of QUIC sends its last packet before a worker that waits for this connection goes down.
     tokio::task::yield_now().await;
     tokio::task::yield_now().await;
-    link.permit.borrow_mut().take();
+    drop(permit);
 }
 
 struct Connection {
@@ -76,6 +81,8 @@ enum End {
     Mute,
     /// The server goes down, or serves no HTTP/3 any more.
     Leaves,
+    /// A request came from another address than the handshake, so the client has to prove by a new connection that it is there.
+    Moved,
 }
 
 /// Something has happened on a connection.
@@ -113,6 +120,10 @@ impl Connection {
                 _ => Duration::MAX,
             };
             match timer.limit(limit, Wait::Idle, self.event(leaving)).await {
+                Ok(Event::Request(send, receive)) if self.link.is_elsewhere() => {
+                    reject(send, receive);
+                    return End::Moved;
+                }
                 Ok(Event::Request(send, receive)) => {
                     self.next_request = stream_number(send.id()).saturating_add(4);
                     request::begin(&self.link, send, receive);
@@ -163,13 +174,18 @@ impl Connection {
                     _ = quic.closed() => None,
                 }
             };
-            if let Ok(Some((mut send, mut receive))) = timer.limit(Duration::MAX, Wait::Busy, event).await {
-                let _ = send.reset(number(ErrorCode::RequestRejected));
-                let _ = receive.stop(number(ErrorCode::RequestRejected));
+            if let Ok(Some((send, receive))) = timer.limit(Duration::MAX, Wait::Busy, event).await {
+                reject(send, receive);
             }
             if quic.close_reason().is_some() {
                 return;
             }
         }
     }
+}
+
+/// Takes no request of this stream: the client may send it again elsewhere (RFC 9114 section 4.1.1).
+fn reject(mut send: SendStream, mut receive: RecvStream) {
+    let _ = send.reset(number(ErrorCode::RequestRejected));
+    let _ = receive.stop(number(ErrorCode::RequestRejected));
 }

@@ -162,9 +162,9 @@ fn begin(
     };
     let (space, listener, leaving) = (Rc::clone(space), Arc::clone(listener), Rc::clone(leaving));
     tokio::task::spawn_local(async move {
-        if let Some(link) = shake_hands(space, listener, (address, connecting)).await {
+        if let Some((link, permit)) = shake_hands(space, listener, (address, connecting)).await {
             drop(handshake);
-            connection::serve(link, &leaving).await;
+            connection::serve(link, permit, &leaving).await;
         }
     });
 }
@@ -174,7 +174,7 @@ async fn shake_hands(
     space: Rc<Workspace>,
     listener: Arc<Listener>,
     (address, connecting): (SocketAddr, Connecting),
-) -> Option<Rc<Link>> {
+) -> Option<(Rc<Link>, ConnectionPermit)> {
     let env = Rc::clone(&space.env);
     let limit = env.config().timeouts.head;
     let quic = match env.ticker.timer().limit(limit, Wait::Busy, connecting).await {
@@ -189,7 +189,7 @@ async fn shake_hands(
             return None;
         }
     };
-    let address = quic.remote_address();
+    // It came from the address of its first packet: until it is done QUIC takes no packet from elsewhere, and takes any one after that.
     env.tally.connections.add(1);
     let (permit, full) = ConnectionPermit::take(&space.connections, &env, address.ip());
     let peer = match facts(&listener, address, &quic) {
@@ -211,11 +211,10 @@ async fn shake_hands(
         }
     };
     env.tally.http3_connections.add(1);
-    Some(Rc::new(Link {
+    let link = Link {
         space,
         quic,
-        peer: RefCell::new(Rc::new(peer)),
-        permit: RefCell::new(Some(permit)),
+        peer: Rc::new(peer),
         streams: Cell::new(0),
         stream_ended: tokio::sync::Notify::new(),
         meters: RefCell::default(),
@@ -223,7 +222,8 @@ async fn shake_hands(
         text: RefCell::default(),
         fields: RefCell::default(),
         has_ended: Cell::new(false),
-    }))
+    };
+    Some((Rc::new(link), permit))
 }
 
 /// The facts of a connection that its requests are judged by.

@@ -16,7 +16,6 @@ pub use meters::Flood;
 
 use crate::env::{Env, PeerFacts};
 use crate::h1::Workspace;
-use crate::permit::ConnectionPermit;
 use larder_wire::h2::hpack::FieldList;
 use larder_wire::h3::{ErrorCode, H3Fault, Scope};
 use meters::Meters;
@@ -36,10 +35,8 @@ const PRIORITIES_MAX: usize = 256;
 struct Link {
     space: Rc<Workspace>,
     quic: quinn::Connection,
-    /// The facts of this connection that its requests are judged by; the client's address may change.
-    peer: RefCell<Rc<PeerFacts>>,
-    /// Counts the connection for the client at its address.
-    permit: RefCell<Option<ConnectionPermit>>,
+    /// The facts of this connection that its requests are judged by, with the address that its handshake has proved.
+    peer: Rc<PeerFacts>,
     /// Streams of requests that are open.
     streams: Cell<usize>,
     /// Wakes the task of the connection when such a stream has ended.
@@ -59,26 +56,10 @@ impl Link {
         &self.space.env
     }
 
-    /// The facts of the connection now. A client that has moved to another address (RFC 9000 section 9) is judged by that one; `None`
-    /// where it has as many connections there as it may have.
-    fn peer_now(&self) -> Option<Rc<PeerFacts>> {
-        let peer = Rc::clone(&self.peer.borrow());
-        let address = self.quic.remote_address();
-        if address == peer.address {
-            return Some(peer);
-        }
-        if address.ip() != peer.address.ip() {
-            let (permit, full) = ConnectionPermit::take(&self.space.connections, self.env(), address.ip());
-            if let Some(full) = full {
-                self.env().tally.connections_refused.add(1);
-                self.end(ErrorCode::ExcessiveLoad, full.as_str(), Some(full.as_str()));
-                return None;
-            }
-            *self.permit.borrow_mut() = Some(permit);
-        }
-        let peer = Rc::new(PeerFacts { address, ..PeerFacts::clone(&peer) });
-        *self.peer.borrow_mut() = Rc::clone(&peer);
-        Some(peer)
+    /// Whether the client's last packets came from another IP address than its handshake. QUIC takes the address of any packet for the
+    /// client's before the client has proved that it is there (RFC 9000 section 9.3), so no request is judged by it.
+    fn is_elsewhere(&self) -> bool {
+        self.quic.remote_address().ip() != self.peer.address.ip()
     }
 
     /// Counts an event that costs the server more than the client; one too many ends the connection.
@@ -94,14 +75,14 @@ impl Link {
             Flood::SmallData => &tally.http3_small_data_floods,
         };
         counted.add(1);
-        let client = self.peer.borrow().address;
+        let client = self.peer.address;
         tracing::info!(%client, limit = kind.as_str(), "a connection of HTTP/3 is ended at a limit");
         self.end(ErrorCode::ExcessiveLoad, kind.as_str(), Some(kind.as_str()));
     }
 
     /// Ends what a fault of the client ends: the connection, or a stream that the caller resets.
     fn fault(&self, fault: H3Fault) {
-        let client = self.peer.borrow().address;
+        let client = self.peer.address;
         tracing::debug!(%client, %fault, "a fault of a client of HTTP/3");
         match fault.scope {
             Scope::Connection => self.end(fault.code, fault.detail, Some("http3-fault")),
@@ -116,9 +97,8 @@ impl Link {
         }
         self.quic.close(number(code), detail.as_bytes());
         if let Some(word) = word {
-            let peer = self.peer.borrow();
             self.env().tally.faults.add(1);
-            self.env().finish_unanswered(&peer.listener, peer.address, word);
+            self.env().finish_unanswered(&self.peer.listener, self.peer.address, word);
         }
     }
 

@@ -5,7 +5,6 @@ use super::inbound::ReadEnd;
 use super::meters::Flood;
 use super::stream::Stream;
 use crate::clock;
-use crate::env::PeerFacts;
 use crate::exchange::stream::ClientStream;
 use crate::exchange::{self, Exchange, broken_page, deliver};
 use crate::h1::head_cache::Request;
@@ -28,18 +27,17 @@ use std::rc::Rc;
 
 /// Serves the request of a stream, in a task of its own.
 pub fn begin(link: &Rc<Link>, send: SendStream, receive: RecvStream) {
-    let Some(peer) = link.peer_now() else { return };
-    link.space.connections.visitors.requests(peer.address.ip(), 1);
+    link.space.connections.visitors.requests(link.peer.address.ip(), 1);
     let open = OpenStream::begin(link);
     // Boxed: the runtime moves a task's future three times from place to place.
-    tokio::task::spawn_local(Box::pin(serve(open, peer, send, receive)));
+    tokio::task::spawn_local(Box::pin(serve(open, send, receive)));
 }
 
 /// Serves a request. A client that does not want the answer any more ends the exchange, as one of HTTP/1.1 that leaves.
-async fn serve(open: OpenStream, peer: Rc<PeerFacts>, send: SendStream, receive: RecvStream) {
+async fn serve(open: OpenStream, send: SendStream, receive: RecvStream) {
     let link = &open.0;
     let stopped = send.stopped();
-    let stream = Stream::new(link, peer, send, receive);
+    let stream = Stream::new(link, send, receive);
     tokio::select! {
         () = serve_request(link, stream) => {}
         stopped = stopped => if matches!(stopped, Ok(Some(_))) {
@@ -113,7 +111,6 @@ async fn serve_request(link: &Rc<Link>, mut stream: Stream) {
 async fn read(link: &Rc<Link>, stream: &mut Stream) -> Result<Request, HeadEnd> {
     let env = Rc::clone(link.env());
     let limit = env.config().timeouts.head;
-    let peer = stream.peer_facts();
     let inbound = &mut stream.inbound;
     let reading = async {
         let fields = inbound.head(|list| list.cloned()).await?;
@@ -123,7 +120,7 @@ async fn read(link: &Rc<Link>, stream: &mut Stream) -> Result<Request, HeadEnd> 
         };
         // The end of such a request tells that it has no body, and comes with it nearly always.
         let ends_stream = inbound.ends_with_head(has_no_body_by_habit(&fields)).await?;
-        let request = parse(link, &peer, &fields, ends_stream)?;
+        let request = parse(link, &fields, ends_stream)?;
         let length = match framing::of_request(&request) {
             Ok(Framing::Length(bytes)) => Some(bytes),
             _ => None,
@@ -148,7 +145,8 @@ fn has_no_body_by_habit(fields: &FieldList) -> bool {
     is_get
 }
 
-fn parse(link: &Link, peer: &PeerFacts, fields: &FieldList, ends_stream: bool) -> Result<Request, HeadFault> {
+fn parse(link: &Link, fields: &FieldList, ends_stream: bool) -> Result<Request, HeadFault> {
+    let peer = &link.peer;
     let mut text = link.text.borrow_mut();
     let form = |authority: &[u8]| target_form(link.env(), peer, authority);
     head::write(fields, ends_stream, form, &mut text)?;

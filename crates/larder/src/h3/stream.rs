@@ -24,7 +24,6 @@ use std::rc::Rc;
 /// the end of what was sent for that of the answer.
 pub struct Stream {
     link: Rc<Link>,
-    peer: Rc<PeerFacts>,
     send: SendStream,
     /// The client's side.
     pub inbound: Inbound,
@@ -53,9 +52,8 @@ enum Answer {
 
 impl Stream {
     /// The stream of a request whose bytes may come.
-    pub fn new(link: &Rc<Link>, peer: Rc<PeerFacts>, send: SendStream, receive: RecvStream) -> Stream {
+    pub fn new(link: &Rc<Link>, send: SendStream, receive: RecvStream) -> Stream {
         Stream {
-            peer,
             inbound: Inbound::new(link, receive),
             link: Rc::clone(link),
             send,
@@ -88,11 +86,6 @@ impl Stream {
         {
             self.have_urgency(urgency);
         }
-    }
-
-    /// The facts of the connection when the request came.
-    pub fn peer_facts(&self) -> Rc<PeerFacts> {
-        Rc::clone(&self.peer)
     }
 
     /// Waits until the client has the answer, and ends the stream.
@@ -204,7 +197,7 @@ impl ClientStream for Stream {
     }
 
     fn peer(&self) -> &PeerFacts {
-        &self.peer
+        &self.link.peer
     }
 
     fn begin_answer(&mut self, head: &AnswerHead<'_>) {
@@ -221,7 +214,7 @@ impl ClientStream for Stream {
         qpack::write_prefix(&mut section);
         let link = Rc::clone(&self.link);
         let (text, answered_by) = (&mut link.text.borrow_mut(), &link.space.answered_by);
-        render::answer_head(&mut section, qpack::write_field, head, text, answered_by, self.peer.alt_svc());
+        render::answer_head(&mut section, qpack::write_field, head, text, answered_by, self.link.peer.alt_svc());
         self.queue_headers(&section, body);
     }
 

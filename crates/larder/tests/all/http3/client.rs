@@ -9,7 +9,7 @@ use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, Connection, ConnectionError, Endpoint, ReadToEndError, RecvStream, SendStream, VarInt};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::future::Future;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
@@ -162,9 +162,14 @@ impl Client {
     }
 
     pub fn with(address: SocketAddr, config: ClientConfig) -> Result<Client, ConnectionError> {
+        Client::with_from(1, address, config)
+    }
+
+    /// From the address of this machine that ends so.
+    pub fn with_from(last: u8, address: SocketAddr, config: ClientConfig) -> Result<Client, ConnectionError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let entered = runtime.enter();
-        let endpoint = Endpoint::client(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)).unwrap();
+        let endpoint = Endpoint::client(SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 0))).unwrap();
         drop(entered);
         let connecting = async {
             let connecting = endpoint.connect_with(config, address, "site.test").unwrap();

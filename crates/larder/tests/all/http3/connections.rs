@@ -10,7 +10,7 @@ use quinn::ConnectionError;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::TcpStream;
 
 #[test]
 fn a_server_that_goes_down_lets_requests_come_to_their_end() {
@@ -75,33 +75,6 @@ fn a_client_has_as_many_connections_as_over_tcp() {
     assert!(statuses.contains(&"503".to_owned()), "{statuses:?}");
     let log = site.log(folder.path());
     assert!(log.matches("connections-per-client-max").count() >= 3, "{log}");
-}
-
-/// A client that moves to another address keeps its connection, and is judged by that address.
-#[test]
-fn a_client_may_move() {
-    let folder = tempfile::tempdir().unwrap();
-    let rule = "[[rule]]\nwhen = { client = \"127.0.0.9\" }\ndo = { deny = true }\n";
-    let site = Site::with(folder.path(), "", rule);
-    let client = Client::to(&site);
-    let move_to = |last| {
-        let socket = UdpSocket::bind(SocketAddr::from(([127, 0, 0, last], 0))).unwrap();
-        let entered = client.runtime.enter();
-        client.endpoint.rebind(socket).unwrap();
-        drop(entered);
-    };
-    assert_eq!(client.get("/fresh").status(), "200");
-    move_to(8);
-    assert_eq!(client.get("/echo/8").status(), "200");
-    // The first packet from there may overtake the proof that the client is there.
-    stand::wait_for("the client's new address", || client.get("/echo/8").text().contains("127.0.0.8"));
-    move_to(9);
-    stand::wait_for("the rule about the newest address", || client.get("/fresh").status() == "403");
-    move_to(8);
-    stand::wait_for("the address before", || client.get("/fresh").status() == "200");
-    drop(client);
-    let log = site.log(folder.path());
-    assert!(log.lines().any(|line| line.starts_with("127.0.0.8 ")), "{log}");
 }
 
 #[test]

@@ -8,8 +8,10 @@ mod floods;
 mod forger;
 mod memory;
 mod messages;
+mod moves;
 mod origins;
 mod programs;
+mod relay;
 mod sessions;
 
 use crate::http2::serve;
