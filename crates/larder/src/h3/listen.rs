@@ -218,6 +218,8 @@ async fn shake_hands(
         streams: Cell::new(0),
         stream_ended: tokio::sync::Notify::new(),
         meters: RefCell::default(),
+        turns: Rc::default(),
+        acknowledged: super::acknowledged::Acknowledged::default(),
         urgencies: RefCell::default(),
         text: RefCell::default(),
         fields: RefCell::default(),

@@ -3,6 +3,7 @@
 //! A listener has one UDP socket, which one worker serves (`listen`). A connection is a task that takes streams (`connection`); each
 //! stream of a request is an exchange in a task of its own on the same worker (`request`, `stream`).
 
+mod acknowledged;
 mod connection;
 mod control;
 mod inbound;
@@ -10,12 +11,14 @@ mod listen;
 mod meters;
 mod request;
 mod stream;
+mod turns;
 
 pub use listen::accept;
 pub use meters::Flood;
 
 use crate::env::{Env, PeerFacts};
 use crate::h1::Workspace;
+use acknowledged::Acknowledged;
 use larder_wire::h2::hpack::FieldList;
 use larder_wire::h3::{ErrorCode, H3Fault, Scope};
 use meters::Meters;
@@ -24,6 +27,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use tokio::sync::Notify;
+use turns::Turns;
 
 /// Requests that a client may have open on one connection.
 const STREAMS_MAX: u32 = 100;
@@ -42,6 +46,10 @@ struct Link {
     /// Wakes the task of the connection when such a stream has ended.
     stream_ended: Notify,
     meters: RefCell<Meters>,
+    /// The order in which its streams write.
+    turns: Rc<Turns>,
+    /// Bytes that the client has acknowledged.
+    acknowledged: Acknowledged,
     /// Urgencies that PRIORITY_UPDATE has set, by stream, and that its stream has not taken up yet.
     urgencies: RefCell<HashMap<u64, u8>>,
     /// Buffers for a head as HTTP/1.1 writes it, and for the fields of a request.

@@ -2,6 +2,7 @@
 
 use super::inbound::{Inbound, ReadEnd};
 use super::meters::Flood;
+use super::turns::Place;
 use super::{Link, number, stream_number};
 use crate::env::{Env, PeerFacts};
 use crate::exchange::stream::{AnswerBody, AnswerHead, BodyEnd, ClientStream, count_upload};
@@ -15,10 +16,13 @@ use bytes::Bytes;
 use larder_cache::cache::Tier;
 use larder_wire::h3::{ErrorCode, frame, qpack};
 use larder_wire::{Fields, Host, ResponseHead};
-use quinn::{RecvStream, SendStream};
+use quinn::{RecvStream, SendStream, WriteError, Written};
+use std::future::{Future, poll_fn};
 use std::io;
 use std::ops::Range;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::{Poll, ready};
 
 /// A stream of a connection, which the exchange holds. Dropped before its answer is whole, it resets the stream: the client must not take
 /// the end of what was sent for that of the answer.
@@ -31,6 +35,8 @@ pub struct Stream {
     /// Frames that wait to be handed over to QUIC.
     queue: Vec<Bytes>,
     queued_bytes: usize,
+    /// When it may write.
+    place: Place,
     /// The timer of its waits; most answers need none.
     timer: Option<Timer>,
     uploaded: u64,
@@ -55,6 +61,7 @@ impl Stream {
     pub fn new(link: &Rc<Link>, send: SendStream, receive: RecvStream) -> Stream {
         Stream {
             inbound: Inbound::new(link, receive),
+            place: link.turns.place(URGENCY_AT_FIRST),
             link: Rc::clone(link),
             send,
             answer: Answer::Waited,
@@ -67,23 +74,27 @@ impl Stream {
     }
 
     /// Sends the answer with the urgency of its request (RFC 9218), in which 0 goes first.
-    pub fn prioritise(&self, priority: Option<&[u8]>) {
+    pub fn prioritise(&mut self, priority: Option<&[u8]>) {
         if let Some(urgency) = priority.and_then(urgency) {
             self.have_urgency(urgency);
         }
         self.take_up_urgency();
     }
 
-    fn have_urgency(&self, urgency: u8) {
+    fn have_urgency(&mut self, urgency: u8) {
+        self.place.have_urgency(urgency);
         let _ = self.send.set_priority(i32::from(URGENCY_AT_FIRST) - i32::from(urgency));
     }
 
     /// Takes up what PRIORITY_UPDATE has said of the stream.
-    fn take_up_urgency(&self) {
+    fn take_up_urgency(&mut self) {
         let mut urgencies = self.link.urgencies.borrow_mut();
-        if !urgencies.is_empty()
-            && let Some(urgency) = urgencies.remove(&stream_number(self.send.id()))
-        {
+        if urgencies.is_empty() {
+            return;
+        }
+        let urgency = urgencies.remove(&stream_number(self.send.id()));
+        drop(urgencies);
+        if let Some(urgency) = urgency {
             self.have_urgency(urgency);
         }
     }
@@ -115,13 +126,17 @@ impl Stream {
             self.inbound.stop(code);
             self.queue.clear();
             self.queued_bytes = 0;
+            self.place.leave();
         }
     }
 
     /// Puts bytes behind those that wait.
-    fn queue(&mut self, bytes: Bytes) {
+    fn queue(&mut self, mut bytes: Bytes) {
         self.queued_bytes += bytes.len();
-        self.queue.push(bytes);
+        while bytes.len() > TURN_BYTES {
+            self.queue.push(self.link.acknowledged.counted(bytes.split_to(TURN_BYTES)));
+        }
+        self.queue.push(self.link.acknowledged.counted(bytes));
     }
 
     /// Puts HEADERS behind the bytes that wait, and the head of DATA for a body of so many bytes.
@@ -183,6 +198,51 @@ impl Stream {
             Err(_) => Err(BodyEnd::Late),
         }
     }
+}
+
+/// Bytes that a stream may write before the others have their turns.
+const TURN_BYTES: usize = 32 * 1024;
+
+/// The end of a turn.
+struct Wrote {
+    written: Written,
+    /// Others had two turns and more in the time that this one took.
+    was_passed_over: bool,
+}
+
+/// A stream that waits for its turn, until this is dropped.
+struct Turn<'a>(&'a mut Place);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+/// Writes the first of these pieces, as many as fit in one turn, when that comes. Cancel-safe.
+async fn write_in_turn(place: &mut Place, send: &mut SendStream, queue: &mut [Bytes]) -> Result<Wrote, WriteError> {
+    let mut bytes = 0;
+    let fits = |piece: &&Bytes| {
+        bytes += piece.len();
+        bytes <= TURN_BYTES
+    };
+    let pieces = queue.iter().take_while(fits).count().max(1);
+    let turn = Turn(place);
+    poll_fn(|cx| {
+        ready!(turn.0.poll(cx));
+        match pin!(send.write_chunks(&mut queue[..pieces])).poll(cx) {
+            Poll::Ready(written) => {
+                let was_passed_over = turn.0.was_passed_over();
+                turn.0.took();
+                Poll::Ready(written.map(|written| Wrote { written, was_passed_over }))
+            }
+            Poll::Pending => {
+                turn.0.found_no_room();
+                Poll::Pending
+            }
+        }
+    })
+    .await
 }
 
 impl Drop for Stream {
@@ -300,20 +360,24 @@ impl ClientStream for Stream {
     }
 
     /// Waits until QUIC has taken all bytes. A client that gives the stream no room for longer than `timeouts.write` at once, or
-    /// `timeouts.download_stall` in all, loses it.
+    /// `timeouts.download_stall` in all, loses it. While others have their turns, the client is as slow as it is on all of them.
     async fn flush(&mut self) -> io::Result<usize> {
         let mut waits = 1;
         let env = Rc::clone(&self.link.space.env);
         while !self.queue.is_empty() {
             self.take_up_urgency();
             let limit = self.pauses.stall_left(&env.config());
-            let began = env.ticker.wait_begins();
+            let (began, before) = (env.ticker.wait_begins(), self.link.acknowledged.bytes());
             let timer = self.timer.get_or_insert_with(|| env.ticker.timer());
-            match timer.limit(limit, Wait::Busy, self.send.write_chunks(&mut self.queue)).await {
-                Ok(Ok(written)) => {
+            let writing = write_in_turn(&mut self.place, &mut self.send, &mut self.queue);
+            let wrote = timer.limit(limit, Wait::Busy, writing).await;
+            let progress = || (self.link.acknowledged.bytes() - before) as usize;
+            match wrote {
+                Ok(Ok(Wrote { written, was_passed_over })) => {
+                    let progress = if was_passed_over { written.bytes } else { progress().max(written.bytes) };
                     self.queue.drain(..written.chunks);
                     self.queued_bytes -= written.bytes;
-                    self.pauses.note_stall(&env.config(), env.ticker.since(began), written.bytes);
+                    self.pauses.note_stall(&env.config(), env.ticker.since(began), progress);
                     if !self.queue.is_empty() {
                         waits = 2;
                     }
@@ -321,6 +385,9 @@ impl ClientStream for Stream {
                 Ok(Err(_)) => {
                     self.reset(ErrorCode::RequestCancelled);
                     return Err(io::ErrorKind::BrokenPipe.into());
+                }
+                Err(_) if progress() > 0 && !self.place.was_passed_over() => {
+                    self.pauses.note_stall(&env.config(), env.ticker.since(began), progress());
                 }
                 Err(_) => {
                     self.reset(ErrorCode::RequestCancelled);

@@ -13,6 +13,7 @@ mod origins;
 mod programs;
 mod relay;
 mod sessions;
+mod windows;
 
 use crate::http2::serve;
 use crate::seen::process::Running;
