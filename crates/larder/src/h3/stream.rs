@@ -111,10 +111,26 @@ impl Stream {
         // The rest of a request that nobody reads is not wanted (RFC 9114 section 4.1).
         self.inbound.stop(ErrorCode::NoError);
         // A connection that is closed loses what was not acknowledged.
+        self.until_acknowledged().await;
+    }
+
+    /// Waits until the client has acknowledged the whole answer, which goes on at its pace: time counts against the client while it
+    /// acknowledges nothing of any stream of the connection.
+    async fn until_acknowledged(&mut self) {
         let env = Rc::clone(self.env());
-        let limit = env.config().timeouts.download_stall;
-        if env.ticker.timer().limit(limit, Wait::Busy, self.send.stopped()).await.is_err() {
-            let _ = self.send.reset(number(ErrorCode::RequestCancelled));
+        let timer = self.timer.get_or_insert_with(|| env.ticker.timer());
+        loop {
+            let limit = self.pauses.stall_left(&env.config());
+            let (began, before) = (env.ticker.wait_begins(), self.link.acknowledged.bytes());
+            if timer.limit(limit, Wait::Busy, self.send.stopped()).await.is_ok() {
+                return;
+            }
+            let progress = self.link.acknowledged.bytes() - before;
+            if progress == 0 {
+                let _ = self.send.reset(number(ErrorCode::RequestCancelled));
+                return;
+            }
+            self.pauses.note_stall(&env.config(), env.ticker.since(began), progress as usize);
         }
     }
 

@@ -35,3 +35,15 @@ fn long_answers_beside_each_other_all_go_on() {
         reading.join_all().await
     });
 }
+
+/// The end of an answer that QUIC has taken comes at the client's pace too.
+#[test]
+fn a_slow_client_gets_the_end_of_its_answer() {
+    const BYTES: usize = 600_000;
+    let folder = tempfile::tempdir().unwrap();
+    let site = Site::with(folder.path(), "", "[timeouts]\ndownload_stall = \"1s\"\nwrite = \"1s\"\n");
+    let relay = Relay::to(site.address, Some(150_000));
+    let client = client_by(&relay, &site);
+    let answer = client.get(&format!("/big/{BYTES}"));
+    assert_eq!((answer.reset, answer.body.len()), (None, BYTES));
+}
