@@ -132,7 +132,7 @@ impl Connection {
                     let (link, opened) = (Rc::clone(&self.link), Rc::clone(&control_streams));
                     tokio::task::spawn_local(control::read(link, opened, receive));
                 }
-                Ok(Event::StreamEnded) => {}
+                Ok(Event::StreamEnded) => idle_since = env.ticker.wait_begins(),
                 Ok(Event::Leaves) | Err(WaitEnd::Draining | WaitEnd::Ending) => return End::Leaves,
                 Ok(Event::Gone) => return End::Gone,
                 Err(WaitEnd::Late) if self.link.streams.get() == 0 => return End::Idle,

@@ -66,7 +66,8 @@ pub fn serve(stream: &TcpStream) -> Option<()> {
             }
             "slow" => {
                 write!(out, "HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nContent-Length: 4\r\n\r\nsl").ok()?;
-                std::thread::sleep(Duration::from_millis(600));
+                let millis = words.next().and_then(|millis| millis.parse().ok()).unwrap_or(600);
+                std::thread::sleep(Duration::from_millis(millis));
                 write!(out, "ow").ok()?;
             }
             "half" => {

@@ -40,6 +40,17 @@ fn a_server_that_goes_down_lets_requests_come_to_their_end() {
     stopping.join().unwrap();
 }
 
+/// `timeouts.idle` counts from the end of the last answer.
+#[test]
+fn a_connection_is_idle_once_its_last_answer_is_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = Site::with(folder.path(), "", "[timeouts]\nidle = \"1s\"\n");
+    let client = Client::to(&site);
+    assert_eq!(client.get("/slow/2500").text(), "slow");
+    client.pause(500);
+    assert_eq!(client.get("/fresh").status(), "200");
+}
+
 #[test]
 fn connections_without_requests_are_closed() {
     let folder = tempfile::tempdir().unwrap();
