@@ -8,6 +8,7 @@ use larder_wire::h3::frame::{self, Settings};
 use larder_wire::h3::{ErrorCode, varint};
 use quinn::{RecvStream, SendStream};
 use std::cell::Cell;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -34,6 +35,10 @@ impl Leaving {
     }
 }
 
+/// For so long at least, and so long at most, a connection that takes no more requests waits for the client to hear of it.
+const LINGER_MIN: Duration = Duration::from_millis(50);
+const LINGER_MAX: Duration = Duration::from_secs(1);
+
 /// Serves a connection to its end.
 pub async fn serve(link: Rc<Link>, permit: ConnectionPermit, leaving: &Leaving) {
     let timer = link.env().ticker.timer();
@@ -46,7 +51,10 @@ pub async fn serve(link: Rc<Link>, permit: ConnectionPermit, leaving: &Leaving) 
     };
     match end {
         End::Gone => {}
-        End::Idle => link.end(ErrorCode::NoError, "no request came for timeouts.idle", None),
+        End::Idle => {
+            connection.leave(&timer).await;
+            link.end(ErrorCode::NoError, "no request came for timeouts.idle", None);
+        }
         End::Mute => link.end(ErrorCode::StreamCreation, "no room for the control stream", Some("http3-fault")),
         End::Leaves => {
             connection.leave(&timer).await;
@@ -155,33 +163,53 @@ impl Connection {
         }
     }
 
-    /// Tells the client which requests are not taken any more (RFC 9114 section 5.2), and waits for the others to end.
+    /// Tells the client which requests are not taken any more (RFC 9114 section 5.2), and waits for the others to end. QUIC drops what was
+    /// not sent when a connection is closed, and a request may cross the word on its way, so the connection goes on for two round trips.
     async fn leave(&mut self, timer: &Timer) {
         let mut bytes = Vec::new();
         frame::write_goaway(&mut bytes, self.next_request.min(varint::MAX));
-        let limit = self.link.env().config().timeouts.write;
-        if let Some(control) = &mut self.control
-            && !matches!(timer.limit(limit, Wait::Busy, control.write_all(&bytes)).await, Ok(Ok(())))
-        {
-            return;
-        }
-        while self.link.streams.get() > 0 {
-            let quic = &self.link.quic;
+        let link = Rc::clone(&self.link);
+        let (quic, ticker) = (&link.quic, &link.env().ticker);
+        let Some(control) = &mut self.control else { return };
+        // Behind answers that the client takes slowly the word has to wait, and they go on meanwhile.
+        let mut telling = pin!(control.write_all(&bytes));
+        let mut has_told = false;
+        let mut since = ticker.wait_begins();
+        while quic.close_reason().is_none() {
+            let lingers = (quic.rtt() * 2).clamp(LINGER_MIN, LINGER_MAX);
+            let limit = match link.streams.get() {
+                0 if has_told => lingers.saturating_sub(ticker.since(since)),
+                0 => LINGER_MAX.saturating_sub(ticker.since(since)),
+                _ => Duration::MAX,
+            };
+            if limit.is_zero() {
+                return;
+            }
             let event = async {
                 tokio::select! {
-                    request = quic.accept_bi() => request.ok(),
-                    () = self.link.stream_ended.notified() => None,
+                    _ = &mut telling, if !has_told => Some(Left::Told),
+                    request = quic.accept_bi() => request.ok().map(|(send, receive)| Left::Request(send, receive)),
+                    () = link.stream_ended.notified() => Some(Left::StreamEnded),
                     _ = quic.closed() => None,
                 }
             };
-            if let Ok(Some((send, receive))) = timer.limit(Duration::MAX, Wait::Busy, event).await {
-                reject(send, receive);
-            }
-            if quic.close_reason().is_some() {
-                return;
+            match timer.limit(limit, Wait::Busy, event).await {
+                Ok(Some(Left::Told)) => (has_told, since) = (true, ticker.wait_begins()),
+                Ok(Some(Left::Request(send, receive))) => reject(send, receive),
+                // GOAWAY gets its time from when the last answer has made room for it.
+                Ok(Some(Left::StreamEnded)) if !has_told => since = ticker.wait_begins(),
+                Ok(_) | Err(_) => {}
             }
         }
     }
+}
+
+/// Something has happened on a connection that takes no more requests.
+enum Left {
+    /// GOAWAY was handed over to QUIC.
+    Told,
+    Request(SendStream, RecvStream),
+    StreamEnded,
 }
 
 /// Takes no request of this stream: the client may send it again elsewhere (RFC 9114 section 4.1.1).

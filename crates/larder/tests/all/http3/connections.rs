@@ -40,6 +40,31 @@ fn a_server_that_goes_down_lets_requests_come_to_their_end() {
     stopping.join().unwrap();
 }
 
+/// All that the server says on its control stream.
+fn said(client: &Client, own: &mut quinn::RecvStream) -> Vec<u8> {
+    client.wait(async {
+        let mut said = Vec::new();
+        while let Ok(Some(chunk)) = own.read_chunk(1_000, true).await {
+            said.extend_from_slice(&chunk.bytes);
+        }
+        said
+    })
+}
+
+#[test]
+fn a_server_that_goes_down_says_so_where_no_request_came() {
+    let folder = tempfile::tempdir().unwrap();
+    let Site { server, address, certificate } = Site::open(folder.path());
+    let mut client = Client::with(address, tls(&certificate, None)).unwrap();
+    client.uni(&control());
+    let mut own = client.wait(client.quic.accept_uni()).unwrap();
+    let stopping = std::thread::spawn(move || server.stop());
+    let said = said(&client, &mut own);
+    assert!(said.ends_with(&[0x7, 1, 0]), "{said:x?}");
+    assert_eq!(client.closed(), (ErrorCode::NoError.number(), String::new()));
+    stopping.join().unwrap();
+}
+
 /// `timeouts.idle` counts from the end of the last answer.
 #[test]
 fn a_connection_is_idle_once_its_last_answer_is_over() {
@@ -58,6 +83,11 @@ fn connections_without_requests_are_closed() {
     let client = Client::to(&site);
     assert_eq!(client.get("/fresh").status(), "200");
     assert_eq!(client.closed(), (ErrorCode::NoError.number(), "no request came for timeouts.idle".to_owned()));
+    // The control stream says before that no request is taken any more, where no request came.
+    let client = Client::to(&site);
+    let mut own = client.wait(client.quic.accept_uni()).unwrap();
+    assert!(said(&client, &mut own).ends_with(&[0x7, 1, 0]));
+    assert_eq!(client.closed().0, ErrorCode::NoError.number());
     // A head that does not end is given up alone, and an answer that takes longer is waited for.
     let client = Client::to(&site);
     let (_send, mut receive) = client.begin(&headers(&get("/echo"))[..10], false);
