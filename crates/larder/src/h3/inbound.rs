@@ -143,21 +143,22 @@ impl Inbound {
     }
 
     /// Whether the client has ended the stream behind the head. Where it has not yet said so, this waits until it does, or has sent a
-    /// part of a body, if `waits`.
-    pub async fn ends_with_head(&mut self, waits: bool) -> Result<bool, ReadEnd> {
-        let part = {
+    /// part of a body, if `waits`: a head of so many bytes, which count among those of heads under way meanwhile.
+    pub async fn ends_with_head(&mut self, waits: Option<usize>) -> Result<bool, ReadEnd> {
+        let here = {
             let mut reading = pin!(self.body_part());
-            poll_fn(|cx| match reading.as_mut().poll(cx) {
-                Poll::Ready(part) => Poll::Ready(Some(part)),
-                Poll::Pending if waits => Poll::Pending,
-                Poll::Pending => Poll::Ready(None),
-            })
-            .await
+            poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await
         };
-        match part {
-            Some(part) => self.ahead = Some(part?),
-            None => return Ok(false),
-        }
+        let part = match (here, waits) {
+            (Poll::Ready(part), _) => part?,
+            (Poll::Pending, None) => return Ok(false),
+            (Poll::Pending, Some(head_bytes)) => {
+                let mut held = HeadUnderWay::default();
+                held.holds(&self.link.space.heads_under_way, head_bytes).map_err(|_| ReadEnd::Crowded)?;
+                self.body_part().await?
+            }
+        };
+        self.ahead = Some(part);
         Ok(self.has_ended)
     }
 

@@ -118,8 +118,10 @@ async fn read(link: &Rc<Link>, stream: &mut Stream) -> Result<Request, HeadEnd> 
             let fault = Fault::client(FaultKind::HeadTooLong, "the fields are longer than head_bytes_max");
             return Err(HeadFault::Refused(fault).into());
         };
-        // The end of such a request tells that it has no body, and comes with it nearly always.
-        let ends_stream = inbound.ends_with_head(has_no_body_by_habit(&fields)).await?;
+        // The end of such a request tells that it has no body, and comes with it nearly always. One with too many fields is refused
+        // anyway.
+        let waits = has_no_body_by_habit(&fields) && fields.len() <= link.space.head_limits.fields_max;
+        let ends_stream = inbound.ends_with_head(waits.then(|| fields.size())).await?;
         let request = parse(link, &fields, ends_stream)?;
         let length = match framing::of_request(&request) {
             Ok(Framing::Length(bytes)) => Some(bytes),
