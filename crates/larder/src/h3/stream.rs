@@ -14,7 +14,7 @@ use crate::socket::OtherSide;
 use crate::ticker::{Timer, Wait};
 use bytes::Bytes;
 use larder_cache::cache::Tier;
-use larder_wire::h3::{ErrorCode, frame, qpack};
+use larder_wire::h3::{ErrorCode, Scope, frame, qpack};
 use larder_wire::{Fields, Host, ResponseHead};
 use quinn::{RecvStream, SendStream, WriteError, Written};
 use std::future::{Future, poll_fn};
@@ -200,7 +200,10 @@ impl Stream {
             Ok(Err(ReadEnd::Fault(fault))) => {
                 self.link.fault(fault);
                 self.reset(fault.code);
-                Err(BodyEnd::Broken)
+                Err(match fault.scope {
+                    Scope::Stream => BodyEnd::Malformed("http3-malformed"),
+                    Scope::Connection => BodyEnd::Broken,
+                })
             }
             Ok(Err(ReadEnd::GivenUp)) => {
                 self.link.note(Flood::RapidReset);

@@ -13,7 +13,16 @@ use larder::server::Server;
 use std::io::{BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::sync::Mutex;
 use std::time::Duration;
+
+/// The targets below `/whole` whose requests have come to an origin with all of their bodies.
+static WHOLE: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Whether an origin has had all of a request for this target, which no other test has.
+pub fn came_whole(target: &str) -> bool {
+    WHOLE.lock().unwrap().iter().any(|whole| whole == target)
+}
 
 /// An origin that answers by the first word of the path. Each answer but those with bytes of their own repeats the request.
 pub fn serve(stream: &TcpStream) -> Option<()> {
@@ -29,6 +38,9 @@ pub fn serve(stream: &TcpStream) -> Option<()> {
             return None;
         }
         let body = read_body(&head, &mut lines)?;
+        if word == "whole" {
+            WHOLE.lock().unwrap().push(path.clone());
+        }
         let mut out = stream;
         let echo = format!("{head}{}", String::from_utf8_lossy(&body));
         match word {
@@ -109,7 +121,7 @@ fn read_body(head: &str, lines: &mut impl std::io::BufRead) -> Option<Vec<u8>> {
     }
     let length = lower.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
     lines.take(length).read_to_end(&mut body).ok()?;
-    Some(body)
+    (body.len() as u64 == length).then_some(body)
 }
 
 /// A server of the site `site.test`, with these settings beside.
