@@ -44,7 +44,8 @@ const UNACKNOWLEDGED_BYTES_MAX: u64 = 1 << 20;
 /// Streams in one direction that a client may have open: three have a meaning.
 const UNI_STREAMS_MAX: u32 = 16;
 
-/// Serves HTTP/3 on this socket until the listener closes or speaks it no more, or the worker drains.
+/// Serves HTTP/3 on this socket until the listener closes or the worker drains. Where a reload switches it off, the socket stays for the
+/// connections of before and to refuse new ones, and serves again when another reload switches it on.
 pub async fn accept(space: Rc<Workspace>, socket: UdpSocket, mut listener: Arc<Listener>) {
     let env = Rc::clone(&space.env);
     let endpoint = match open(socket, &listener) {
@@ -52,14 +53,17 @@ pub async fn accept(space: Rc<Workspace>, socket: UdpSocket, mut listener: Arc<L
         Err(error) => return tracing::error!(%error, "cannot serve HTTP/3"),
     };
     let handshakes = Rc::new(Handshakes::default());
-    let leaving = Rc::new(Leaving::default());
+    let mut leaving = Rc::new(Leaving::default());
     let timer = env.ticker.timer();
     loop {
         let accepted = tokio::select! {
             accepted = timer.limit(Duration::MAX, Wait::Idle, endpoint.accept()) => accepted,
-            changed = listener.changed() => match changed.filter(|successor| successor.quic.is_some()) {
+            changed = listener.changed() => match changed {
                 Some(successor) => {
-                    endpoint.set_server_config(config(&successor));
+                    match config(&successor) {
+                        Some(config) => endpoint.set_server_config(Some(config)),
+                        None => std::mem::take(&mut leaving).begin(),
+                    }
                     listener = successor;
                     continue;
                 }
@@ -67,7 +71,13 @@ pub async fn accept(space: Rc<Workspace>, socket: UdpSocket, mut listener: Arc<L
             },
         };
         let Ok(Some(incoming)) = accepted else { break };
-        caught::call(&env.common.worker_restarts, || begin(&space, &listener, &handshakes, &leaving, incoming));
+        match listener.quic {
+            Some(_) => {
+                caught::call(&env.common.worker_restarts, || begin(&space, &listener, &handshakes, &leaving, incoming));
+            }
+            // The client goes to HTTP/2 at once.
+            None => incoming.refuse(),
+        }
     }
     // The socket stays until the last connection has ended.
     endpoint.set_server_config(None);

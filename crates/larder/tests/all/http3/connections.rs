@@ -150,12 +150,19 @@ fn a_reload_changes_certificates_and_ends_http3() {
     stand::wait_for("the new certificate", || connect(&second).is_ok());
     assert!(connect(&first).is_err());
     assert_eq!(before.get("/fresh").status(), "200", "an open connection goes on");
+    let (_send, mut under_way) = before.begin(&headers(&get("/slow/3000")), true);
+    before.wait(under_way.read_chunk(1, true)).unwrap().unwrap();
     steered.reload(&with("")).unwrap();
+    // While an answer of before is under way, HTTP/3 is switched on again, and off.
+    steered.reload(&with("http3 = true")).unwrap();
+    stand::wait_for("a connection", || connect(&second).is_ok_and(|client| client.get("/fresh").status() == "200"));
+    steered.reload(&with("")).unwrap();
+    assert!(before.wait(under_way.read_to_end(1_000)).unwrap().ends_with(b"slow"));
     assert_eq!(before.closed().0, ErrorCode::NoError.number());
+    assert!(matches!(connect(&second), Err(ConnectionError::ConnectionClosed(_))), "it is refused at once");
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(b"\x16\x03\x01").unwrap();
-    // A listener may begin to speak HTTP/3 too, once the last connection of before is gone.
-    stand::wait_for("HTTP/3 once more", || steered.reload(&with("http3 = true")).is_ok());
+    steered.reload(&with("http3 = true")).unwrap();
     stand::wait_for("a connection", || connect(&second).is_ok_and(|client| client.get("/fresh").status() == "200"));
 }
 
