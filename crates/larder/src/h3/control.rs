@@ -104,7 +104,10 @@ async fn read_control(link: &Link, mut receive: RecvStream) -> Result<(), ReadEn
             let (frame, taken) = reader.read(&bytes)?;
             let _ = bytes.split_to(taken);
             match frame {
-                None | Some(Control::Settings(_)) => {}
+                None => {}
+                Some(Control::Settings(settings)) => {
+                    link.section_bytes_max.set(settings.field_section_bytes_max.unwrap_or(u64::MAX));
+                }
                 Some(Control::Priority(stream, value)) => {
                     link.note(Flood::Control);
                     link.prioritise(stream, urgency(&value).unwrap_or(URGENCY_AT_FIRST));

@@ -274,6 +274,7 @@ async fn shake_hands(
         turns: Rc::default(),
         acknowledged: super::acknowledged::Acknowledged::default(),
         urgencies: RefCell::default(),
+        section_bytes_max: Cell::new(u64::MAX),
         text: RefCell::default(),
         fields: RefCell::default(),
         has_ended: Cell::new(false),

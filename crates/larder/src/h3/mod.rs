@@ -10,6 +10,7 @@ mod inbound;
 mod listen;
 mod meters;
 mod request;
+mod section;
 mod stream;
 mod turns;
 
@@ -52,6 +53,8 @@ struct Link {
     acknowledged: Acknowledged,
     /// Urgencies that PRIORITY_UPDATE has set, by stream, and that its stream has not taken up yet.
     urgencies: RefCell<HashMap<u64, u8>>,
+    /// Bytes of the largest field section that the client takes (RFC 9114 section 4.2.2).
+    section_bytes_max: Cell<u64>,
     /// Buffers for a head as HTTP/1.1 writes it, and for the fields of a request.
     text: RefCell<Vec<u8>>,
     fields: RefCell<FieldList>,

@@ -2,6 +2,7 @@
 
 use super::inbound::{Inbound, ReadEnd};
 use super::meters::Flood;
+use super::section::Section;
 use super::turns::Place;
 use super::{Link, number, stream_number};
 use crate::env::{Env, PeerFacts};
@@ -14,7 +15,7 @@ use crate::socket::OtherSide;
 use crate::ticker::{Timer, Wait};
 use bytes::Bytes;
 use larder_cache::cache::Tier;
-use larder_wire::h3::{ErrorCode, Scope, frame, qpack};
+use larder_wire::h3::{ErrorCode, Scope, frame};
 use larder_wire::{Fields, Host, ResponseHead};
 use quinn::{RecvStream, SendStream, WriteError, Written};
 use std::future::{Future, poll_fn};
@@ -165,6 +166,18 @@ impl Stream {
         self.queue(bytes.into());
     }
 
+    /// Puts a small head in place of one that is longer than the client takes. It would refuse that.
+    fn refuse_head(&self, bytes: &mut Vec<u8>) {
+        const WORD: &str = "http3-head-too-long";
+        let (env, peer) = (self.env(), &self.link.peer);
+        tracing::info!(client = %peer.address, "an answer's head is longer than a client of HTTP/3 takes");
+        env.finish_unanswered(&peer.listener, peer.address, WORD);
+        *bytes = Section::begin();
+        let section = Section::default();
+        section.write(bytes, b":status", b"502", false);
+        section.write(bytes, b"content-length", b"0", false);
+    }
+
     /// Begins DATA for so many bytes, where the head has not done that for the body as a whole. Gives the bytes that may follow.
     fn begin_data(&mut self, bytes: usize) -> usize {
         match &mut self.answer {
@@ -283,18 +296,28 @@ impl ClientStream for Stream {
         if self.answer != Answer::Waited {
             return;
         }
-        let body = match head.body {
+        let mut body = match head.body {
             AnswerBody::None(_) => Some(0),
             AnswerBody::Known(bytes) => Some(bytes),
             AnswerBody::Unknown => None,
         };
-        self.answer = if body == Some(0) { Answer::Whole } else { Answer::Begun(body) };
-        let mut section = Vec::with_capacity(512);
-        qpack::write_prefix(&mut section);
         let link = Rc::clone(&self.link);
-        let (text, answered_by) = (&mut link.text.borrow_mut(), &link.space.answered_by);
-        render::answer_head(&mut section, qpack::write_field, head, text, answered_by, self.link.peer.alt_svc());
-        self.queue_headers(&section, body);
+        let section = Section::default();
+        let mut bytes = Section::begin();
+        render::answer_head(
+            &mut bytes,
+            |out, name, value, is_secret| section.write(out, name, value, is_secret),
+            head,
+            &mut link.text.borrow_mut(),
+            &link.space.answered_by,
+            link.peer.alt_svc(),
+        );
+        if !section.fits(&link) {
+            self.refuse_head(&mut bytes);
+            body = Some(0);
+        }
+        self.answer = if body == Some(0) { Answer::Whole } else { Answer::Begun(body) };
+        self.queue_headers(&bytes, body);
     }
 
     fn answer_has_begun(&self) -> bool {
@@ -303,10 +326,15 @@ impl ClientStream for Stream {
 
     fn interim(&mut self, head: &ResponseHead) {
         if self.answer == Answer::Waited {
-            let mut section = Vec::with_capacity(256);
-            qpack::write_prefix(&mut section);
-            render::interim_head(&mut section, qpack::write_field, head);
-            self.queue_headers(&section, None);
+            let section = Section::default();
+            let mut bytes = Section::begin();
+            let write = |out: &mut Vec<u8>, name: &[u8], value: &[u8], is_secret| {
+                section.write(out, name, value, is_secret);
+            };
+            render::interim_head(&mut bytes, write, head);
+            if section.fits(&self.link) {
+                self.queue_headers(&bytes, None);
+            }
         }
     }
 
@@ -357,12 +385,12 @@ impl ClientStream for Stream {
         }
         self.answer = Answer::Whole;
         if let Some(trailers) = trailers.filter(|trailers| !trailers.is_empty()) {
-            let mut section = Vec::with_capacity(256);
-            qpack::write_prefix(&mut section);
-            trailers.iter().for_each(|(name, value)| {
-                qpack::write_field(&mut section, name.as_bytes(), value, false);
-            });
-            self.queue_headers(&section, None);
+            let section = Section::default();
+            let mut bytes = Section::begin();
+            trailers.iter().for_each(|(name, value)| section.write(&mut bytes, name.as_bytes(), value, false));
+            if section.fits(&self.link) {
+                self.queue_headers(&bytes, None);
+            }
         }
     }
 

@@ -126,9 +126,14 @@ pub fn data(bytes: &[u8]) -> Vec<u8> {
 
 /// The beginning of a control stream, with SETTINGS.
 pub fn control() -> Vec<u8> {
+    control_with(&Settings::default())
+}
+
+/// The same with these parameters.
+pub fn control_with(settings: &Settings) -> Vec<u8> {
     let mut out = Vec::new();
     UniKind::write_control(&mut out);
-    frame::write_settings(&mut out, &Settings::default());
+    frame::write_settings(&mut out, settings);
     out
 }
 

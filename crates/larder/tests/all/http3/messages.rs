@@ -1,10 +1,10 @@
 //! Requests as fields and frames: malformed ones, and frames and streams where they may not be.
 
 use super::Site;
-use super::client::{Client, control, data, get, headers};
+use super::client::{Client, control, control_with, data, get, headers};
 use crate::http2::messages::malformed;
 use larder_wire::h3::ErrorCode;
-use larder_wire::h3::frame::write_head;
+use larder_wire::h3::frame::{Settings, write_head};
 
 fn frame(number: u64, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
@@ -177,4 +177,23 @@ fn frames_and_streams_where_they_may_not_be() {
     assert_eq!(client.closed().0, ErrorCode::ClosedCriticalStream.number());
     let log = site.log(folder.path());
     assert_eq!(log.matches("http3-fault").count(), on_request.len() + 12, "{log}");
+}
+
+/// A head that is longer than the client takes is not sent (RFC 9114 section 4.2.2).
+#[test]
+fn heads_are_no_longer_than_the_client_takes() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = Site::open(folder.path());
+    let mut client = Client::bare(&site);
+    client.uni(&control_with(&Settings { field_section_bytes_max: Some(200), ..Settings::default() }));
+    // The parameters overtake no request: they come before it.
+    client.pause(200);
+    for path in ["/fresh", "/fresh", "/big/1000000"] {
+        let answer = client.get(path);
+        assert_eq!((answer.status(), answer.body.len()), ("502", 0), "{answer:?}");
+        assert!(answer.heads[0].iter().map(|(name, value)| name.len() + value.len() + 32).sum::<usize>() <= 200);
+    }
+    drop(client);
+    let log = site.log(folder.path());
+    assert_eq!(log.matches("http3-head-too-long").count(), 3, "{log}");
 }
