@@ -5,10 +5,11 @@ use crate::permit::ConnectionPermit;
 use crate::ticker::{Timer, Wait, WaitEnd};
 use larder_wire::h3::control::UniKind;
 use larder_wire::h3::frame::{self, Settings};
-use larder_wire::h3::{ErrorCode, varint};
+use larder_wire::h3::{ErrorCode, H3Fault, varint};
 use quinn::{RecvStream, SendStream};
 use std::cell::Cell;
-use std::pin::pin;
+use std::future::{Future, pending};
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -98,6 +99,7 @@ enum Event {
     Request(SendStream, RecvStream),
     Uni(RecvStream),
     StreamEnded,
+    ControlStopped,
     Leaves,
     Gone,
 }
@@ -121,13 +123,14 @@ impl Connection {
         let env = Rc::clone(self.link.env());
         let control_streams = Rc::new(control::Opened::default());
         let mut idle_since = env.ticker.wait_begins();
+        let mut stopped = pin!(until_stopped(self.control.as_ref()));
         loop {
             let idle = env.config().timeouts.idle;
             let limit = match self.link.streams.get() {
                 0 => idle.saturating_sub(env.ticker.since(idle_since)),
                 _ => Duration::MAX,
             };
-            match timer.limit(limit, Wait::Idle, self.event(leaving)).await {
+            match timer.limit(limit, Wait::Idle, self.event(leaving, stopped.as_mut())).await {
                 Ok(Event::Request(send, receive)) if self.link.is_elsewhere() => {
                     reject(send, receive);
                     return End::Moved;
@@ -142,6 +145,11 @@ impl Connection {
                 }
                 Ok(Event::StreamEnded) => idle_since = env.ticker.wait_begins(),
                 Ok(Event::Leaves) | Err(WaitEnd::Draining | WaitEnd::Ending) => return End::Leaves,
+                Ok(Event::ControlStopped) => {
+                    let detail = "the control stream was stopped, which lasts as long as its connection";
+                    self.link.fault(H3Fault::connection(ErrorCode::ClosedCriticalStream, detail));
+                    return End::Gone;
+                }
                 Ok(Event::Gone) => return End::Gone,
                 Err(WaitEnd::Late) if self.link.streams.get() == 0 => return End::Idle,
                 Err(WaitEnd::Late) => {}
@@ -153,12 +161,13 @@ impl Connection {
     }
 
     /// Waits for the next event. Cancel-safe.
-    async fn event(&self, leaving: &Leaving) -> Event {
+    async fn event(&self, leaving: &Leaving, stopped: Pin<&mut impl Future<Output = ()>>) -> Event {
         let quic = &self.link.quic;
         tokio::select! {
             request = quic.accept_bi() => request.map_or(Event::Gone, |(send, receive)| Event::Request(send, receive)),
             uni = quic.accept_uni() => uni.map_or(Event::Gone, Event::Uni),
             () = self.link.stream_ended.notified() => Event::StreamEnded,
+            () = stopped => Event::ControlStopped,
             () = leaving.wait() => Event::Leaves,
         }
     }
@@ -210,6 +219,21 @@ enum Left {
     Told,
     Request(SendStream, RecvStream),
     StreamEnded,
+}
+
+/// Waits until the client has stopped the control stream.
+fn until_stopped(control: Option<&SendStream>) -> impl Future<Output = ()> + use<> {
+    let stopped = control.map(SendStream::stopped);
+    async {
+        let stopped = match stopped {
+            Some(stopped) => stopped.await,
+            None => pending().await,
+        };
+        // Others see that the connection has ended.
+        if !matches!(stopped, Ok(Some(_))) {
+            pending().await
+        }
+    }
 }
 
 /// Takes no request of this stream: the client may send it again elsewhere (RFC 9114 section 4.1.1).

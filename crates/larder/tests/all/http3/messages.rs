@@ -1,7 +1,7 @@
 //! Requests as fields and frames: malformed ones, and frames and streams where they may not be.
 
 use super::Site;
-use super::client::{Client, control, control_with, data, get, headers};
+use super::client::{Client, code, control, control_with, data, get, headers};
 use crate::http2::messages::malformed;
 use larder_wire::h3::ErrorCode;
 use larder_wire::h3::frame::{Settings, write_head};
@@ -177,6 +177,17 @@ fn frames_and_streams_where_they_may_not_be() {
     assert_eq!(client.closed().0, ErrorCode::ClosedCriticalStream.number());
     let log = site.log(folder.path());
     assert_eq!(log.matches("http3-fault").count(), on_request.len() + 12, "{log}");
+}
+
+/// The server's control stream lasts as long as its connection, on both sides (RFC 9114 section 6.2.1).
+#[test]
+fn a_client_that_stops_the_control_stream_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = Site::open(folder.path());
+    let client = Client::to(&site);
+    let mut own = client.wait(client.quic.accept_uni()).unwrap();
+    own.stop(code(ErrorCode::NoError)).unwrap();
+    assert_eq!(client.closed().0, ErrorCode::ClosedCriticalStream.number());
 }
 
 /// A head that is longer than the client takes is not sent (RFC 9114 section 4.2.2).
