@@ -1,6 +1,6 @@
 //! The task of a connection: it takes streams, and ends the connection when its time has come.
 
-use super::{Link, control, number, request, stream_number};
+use super::{Link, control, number, request};
 use crate::permit::ConnectionPermit;
 use crate::ticker::{Timer, Wait, WaitEnd};
 use larder_wire::h3::control::UniKind;
@@ -43,7 +43,7 @@ const LINGER_MAX: Duration = Duration::from_secs(1);
 /// Serves a connection to its end.
 pub async fn serve(link: Rc<Link>, permit: ConnectionPermit, leaving: &Leaving) {
     let timer = link.env().ticker.timer();
-    let mut connection = Connection { link: Rc::clone(&link), control: None, next_request: 0 };
+    let mut connection = Connection { link: Rc::clone(&link), control: None };
     let limit = link.env().config().timeouts.head;
     let end = match timer.limit(limit, Wait::Busy, connection.open_control()).await {
         Ok(Some(())) => connection.run(&timer, leaving).await,
@@ -76,8 +76,6 @@ struct Connection {
     link: Rc<Link>,
     /// The control stream; its end would end the connection.
     control: Option<SendStream>,
-    /// The number of the stream behind the last one that a request was taken from.
-    next_request: u64,
 }
 
 /// Why a connection takes no more streams.
@@ -126,7 +124,7 @@ impl Connection {
         let mut stopped = pin!(until_stopped(self.control.as_ref()));
         loop {
             let idle = env.config().timeouts.idle;
-            let limit = match self.link.streams.get() {
+            let limit = match self.link.streams() {
                 0 => idle.saturating_sub(env.ticker.since(idle_since)),
                 _ => Duration::MAX,
             };
@@ -135,10 +133,7 @@ impl Connection {
                     reject(send, receive);
                     return End::Moved;
                 }
-                Ok(Event::Request(send, receive)) => {
-                    self.next_request = stream_number(send.id()).saturating_add(4);
-                    request::begin(&self.link, send, receive);
-                }
+                Ok(Event::Request(send, receive)) => request::begin(&self.link, send, receive),
                 Ok(Event::Uni(receive)) => {
                     let (link, opened) = (Rc::clone(&self.link), Rc::clone(&control_streams));
                     tokio::task::spawn_local(control::read(link, opened, receive));
@@ -151,10 +146,10 @@ impl Connection {
                     return End::Gone;
                 }
                 Ok(Event::Gone) => return End::Gone,
-                Err(WaitEnd::Late) if self.link.streams.get() == 0 => return End::Idle,
+                Err(WaitEnd::Late) if self.link.streams() == 0 => return End::Idle,
                 Err(WaitEnd::Late) => {}
             }
-            if self.link.streams.get() > 0 {
+            if self.link.streams() > 0 {
                 idle_since = env.ticker.wait_begins();
             }
         }
@@ -176,7 +171,7 @@ impl Connection {
     /// not sent when a connection is closed, and a request may cross the word on its way, so the connection goes on for two round trips.
     async fn leave(&mut self, timer: &Timer) {
         let mut bytes = Vec::new();
-        frame::write_goaway(&mut bytes, self.next_request.min(varint::MAX));
+        frame::write_goaway(&mut bytes, self.link.next_request.get().min(varint::MAX));
         let link = Rc::clone(&self.link);
         let (quic, ticker) = (&link.quic, &link.env().ticker);
         let Some(control) = &mut self.control else { return };
@@ -186,7 +181,7 @@ impl Connection {
         let mut since = ticker.wait_begins();
         while quic.close_reason().is_none() {
             let lingers = (quic.rtt() * 2).clamp(LINGER_MIN, LINGER_MAX);
-            let limit = match link.streams.get() {
+            let limit = match link.streams() {
                 0 if has_told => lingers.saturating_sub(ticker.since(since)),
                 0 => LINGER_MAX.saturating_sub(ticker.since(since)),
                 _ => Duration::MAX,

@@ -110,7 +110,7 @@ async fn read_control(link: &Link, mut receive: RecvStream) -> Result<(), ReadEn
                 }
                 Some(Control::Priority(stream, value)) => {
                     link.note(Flood::Control);
-                    link.prioritise(stream, urgency(&value).unwrap_or(URGENCY_AT_FIRST));
+                    link.prioritise(stream, urgency(&value).unwrap_or(URGENCY_AT_FIRST))?;
                 }
                 Some(Control::GoAway(_) | Control::MaxPushId(_) | Control::Nothing) => link.note(Flood::Control),
             }

@@ -25,7 +25,7 @@ use larder_wire::h3::{ErrorCode, H3Fault, Scope};
 use meters::Meters;
 use quinn::VarInt;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use tokio::sync::Notify;
 use turns::Turns;
@@ -33,8 +33,8 @@ use turns::Turns;
 /// Requests that a client may have open on one connection.
 const STREAMS_MAX: u32 = 100;
 
-/// Priorities that came before their requests did, or while these are answered, on one connection.
-const PRIORITIES_MAX: usize = 256;
+/// The distance between the numbers of streams that a client opens one after the other for requests (RFC 9000 section 2.1).
+const STREAM_STEP: u64 = 4;
 
 /// The state of a connection, which its task and the tasks of its streams share.
 struct Link {
@@ -42,8 +42,10 @@ struct Link {
     quic: quinn::Connection,
     /// The facts of this connection that its requests are judged by, with the address that its handshake has proved.
     peer: Rc<PeerFacts>,
-    /// Streams of requests that are open.
-    streams: Cell<usize>,
+    /// Streams of requests that are open, at most [`STREAMS_MAX`].
+    open: RefCell<HashSet<u64>>,
+    /// The number of the stream behind the last one that a request was taken from.
+    next_request: Cell<u64>,
     /// Wakes the task of the connection when such a stream has ended.
     stream_ended: Notify,
     meters: RefCell<Meters>,
@@ -51,7 +53,8 @@ struct Link {
     turns: Rc<Turns>,
     /// Bytes that the client has acknowledged.
     acknowledged: Acknowledged,
-    /// Urgencies that PRIORITY_UPDATE has set, by stream, and that its stream has not taken up yet.
+    /// Urgencies that PRIORITY_UPDATE has set, by stream, and that its stream has not taken up yet: of streams that are open, and of as
+    /// many as may still be opened.
     urgencies: RefCell<HashMap<u64, u8>>,
     /// Bytes of the largest field section that the client takes (RFC 9114 section 4.2.2).
     section_bytes_max: Cell<u64>,
@@ -113,14 +116,35 @@ impl Link {
         }
     }
 
-    /// Keeps the urgency of a stream until that takes it up.
-    fn prioritise(&self, stream: u64, urgency: u8) {
-        let mut urgencies = self.urgencies.borrow_mut();
-        // Those of streams that never come are forgotten with the others.
-        if urgencies.len() >= PRIORITIES_MAX {
-            urgencies.clear();
+    /// The number of streams of requests that are open.
+    fn streams(&self) -> usize {
+        self.open.borrow().len()
+    }
+
+    /// Keeps the urgency of a stream until that takes it up. Nothing is kept of one that is over; one that the client can't open yet is a
+    /// fault (RFC 9218 section 7.2). It may have [`STREAMS_MAX`] more than are over, and no more are over than were taken.
+    fn prioritise(&self, stream: u64, urgency: u8) -> Result<(), H3Fault> {
+        let next = self.next_request.get();
+        if stream >= next.saturating_add(STREAM_STEP * u64::from(STREAMS_MAX)) {
+            return Err(H3Fault::connection(ErrorCode::Id, "the priority of a stream beyond the limit"));
         }
-        urgencies.insert(stream, urgency);
+        if stream >= next || self.open.borrow().contains(&stream) {
+            self.urgencies.borrow_mut().insert(stream, urgency);
+        }
+        Ok(())
+    }
+
+    /// A stream with a request is open.
+    fn begins(&self, stream: u64) {
+        self.open.borrow_mut().insert(stream);
+        self.next_request.set(stream.saturating_add(STREAM_STEP));
+    }
+
+    /// The stream is over.
+    fn ends(&self, stream: u64) {
+        self.open.borrow_mut().remove(&stream);
+        self.urgencies.borrow_mut().remove(&stream);
+        self.stream_ended.notify_one();
     }
 }
 

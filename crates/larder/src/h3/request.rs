@@ -1,9 +1,9 @@
 //! A request that comes: its head is judged, and its exchange begins.
 
-use super::Link;
 use super::inbound::ReadEnd;
 use super::meters::Flood;
 use super::stream::Stream;
+use super::{Link, stream_number};
 use crate::clock;
 use crate::exchange::stream::ClientStream;
 use crate::exchange::{self, Exchange, broken_page, deliver};
@@ -28,7 +28,7 @@ use std::rc::Rc;
 /// Serves the request of a stream, in a task of its own.
 pub fn begin(link: &Rc<Link>, send: SendStream, receive: RecvStream) {
     link.space.connections.visitors.requests(link.peer.address.ip(), 1);
-    let open = OpenStream::begin(link);
+    let open = OpenStream::begin(link, stream_number(send.id()));
     // Boxed: the runtime moves a task's future three times from place to place.
     tokio::task::spawn_local(Box::pin(serve(open, send, receive)));
 }
@@ -47,19 +47,18 @@ async fn serve(open: OpenStream, send: SendStream, receive: RecvStream) {
 }
 
 /// A stream with a request, counted for as long as this lives.
-struct OpenStream(Rc<Link>);
+struct OpenStream(Rc<Link>, u64);
 
 impl OpenStream {
-    fn begin(link: &Rc<Link>) -> OpenStream {
-        link.streams.set(link.streams.get() + 1);
-        OpenStream(Rc::clone(link))
+    fn begin(link: &Rc<Link>, number: u64) -> OpenStream {
+        link.begins(number);
+        OpenStream(Rc::clone(link), number)
     }
 }
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        self.0.streams.set(self.0.streams.get() - 1);
-        self.0.stream_ended.notify_one();
+        self.0.ends(self.1);
     }
 }
 
@@ -232,7 +231,7 @@ async fn run_if_permitted(link: &Rc<Link>, mut stream: Stream, (head, begun): (B
 
 fn permit(link: &Link, stream: &Stream) -> Result<Option<StreamPermit>, Full> {
     let space = &link.space;
-    if link.streams.get() <= 1 {
+    if link.streams() <= 1 {
         return Ok(None);
     }
     let permit = StreamPermit::take(&space.connections, &space.env, stream.peer().address.ip());

@@ -3,8 +3,8 @@
 use super::Site;
 use super::client::{Client, code, control, control_with, data, get, headers};
 use crate::http2::messages::malformed;
-use larder_wire::h3::ErrorCode;
 use larder_wire::h3::frame::{Settings, write_head};
+use larder_wire::h3::{ErrorCode, varint};
 
 fn frame(number: u64, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
@@ -188,6 +188,28 @@ fn a_client_that_stops_the_control_stream_is_left() {
     let mut own = client.wait(client.quic.accept_uni()).unwrap();
     own.stop(code(ErrorCode::NoError)).unwrap();
     assert_eq!(client.closed().0, ErrorCode::ClosedCriticalStream.number());
+}
+
+/// PRIORITY_UPDATE is for requests that are open or may still come (RFC 9218 section 7.2).
+#[test]
+fn priorities_are_for_streams_that_can_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = Site::open(folder.path());
+    let update = |stream: u64| {
+        let mut payload = Vec::new();
+        varint::write(&mut payload, stream);
+        payload.extend_from_slice(b"u=1");
+        frame(0xf0700, &payload)
+    };
+    let mut client = Client::to(&site);
+    assert_eq!(client.get("/fresh").status(), "200");
+    for stream in [0, 4, 8, 99 * 4] {
+        client.runtime.block_on(client.unis[0].write_all(&update(stream))).unwrap();
+    }
+    assert_eq!(client.get("/fresh").status(), "200");
+    client.runtime.block_on(client.unis[0].write_all(&update(102 * 4))).unwrap();
+    assert_eq!(client.closed().0, ErrorCode::Id.number());
+    drop(client.unis.pop());
 }
 
 /// A head that is longer than the client takes is not sent (RFC 9114 section 4.2.2).
