@@ -230,3 +230,14 @@ fn heads_are_no_longer_than_the_client_takes() {
     let log = site.log(folder.path());
     assert_eq!(log.matches("http3-head-too-long").count(), 3, "{log}");
 }
+
+/// The kind of a stream comes with its first byte or within `timeouts.head`.
+#[test]
+fn streams_without_a_kind_are_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = Site::with(folder.path(), "", "[timeouts]\nhead = \"300ms\"\n");
+    let mut client = Client::to(&site);
+    client.uni(&[0x40]);
+    assert!(client.wait(client.unis[1].stopped()).unwrap().is_some());
+    assert_eq!(client.get("/fresh").status(), "200");
+}
