@@ -82,6 +82,9 @@ pub fn serve(stream: &TcpStream) -> Option<()> {
                 std::thread::sleep(Duration::from_millis(millis));
                 write!(out, "ow").ok()?;
             }
+            "elsewhere" => {
+                write!(out, "HTTP/1.1 200 OK\r\nAlt-Svc: h3=\":9\"\r\nContent-Length: 2\r\n\r\nok").ok()?;
+            }
             "half" => {
                 write!(out, "HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nContent-Length: 4\r\n\r\nha").ok()?;
                 // A body that is known to be broken before its head went out would be a page.

@@ -134,3 +134,13 @@ fn a_body_whose_end_is_malformed_reaches_no_origin_whole() {
     let log = site.log(folder.path());
     assert_eq!(log.matches("http3-malformed").count(), 2, "{log}");
 }
+
+/// Larder serves the site at the listener's port, so the origin's word about other ports is not for clients.
+#[test]
+fn an_alt_svc_of_the_origin_is_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = Site::open(folder.path());
+    let answer = Client::to(&site).get("/elsewhere");
+    let all: Vec<_> = answer.heads[0].iter().filter(|(name, _)| name == "alt-svc").map(|(_, value)| &**value).collect();
+    assert_eq!(all, [format!("h3=\":{}\"; ma=86400", site.address.port())], "{answer:?}");
+}
