@@ -220,7 +220,7 @@ impl Stream {
             }
             Ok(Err(ReadEnd::GivenUp)) => {
                 self.link.note(Flood::RapidReset);
-                // An answer that has begun may be whole without the rest of its request (RFC 9114 section 4.1).
+                // An answer that has begun is broken off by its exchange.
                 if self.answer == Answer::Waited {
                     self.reset(ErrorCode::RequestIncomplete);
                 }
