@@ -15,8 +15,8 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-/// Bytes that are taken from QUIC at once.
-const CHUNK_BYTES_MAX: usize = 64 * 1024;
+/// Bytes that are taken from QUIC at once. Some such pieces wait for the origin, beside the window of the stream.
+const CHUNK_BYTES_MAX: usize = 16 * 1024;
 
 /// The client's side of a stream.
 pub struct Inbound {
