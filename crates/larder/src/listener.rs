@@ -145,7 +145,12 @@ impl Listener {
         }
     }
 
-    /// The line by which answers over TLS tell clients that HTTP/3 is served at the same port (RFC 9114 section 3.1.1).
+    /// Notes that HTTP/3 was served at its port, and is no more: clients are told to forget it (RFC 7838 section 3).
+    pub fn has_spoken_http3(&self) {
+        let _ = self.alt_svc.set("Alt-Svc: clear\r\n".to_owned());
+    }
+
+    /// The line by which answers over TLS tell clients that HTTP/3 is served at the same port (RFC 9114 section 3.1.1), or no more.
     pub fn alt_svc(&self) -> Option<&str> {
         self.tls.as_ref()?;
         self.in_force().alt_svc.get().map(String::as_str)

@@ -282,14 +282,18 @@ fn new_listeners(
                 (bound, ListenerChange::Opens(sockets))
             }
         };
-        let spoke = number.is_some_and(|number| listeners[number].listener.quic.is_some());
-        let quic = (listen.http3 && !spoke).then(|| bind::bind_quic(bound)).transpose();
+        let has_quic_socket = number.is_some_and(|number| listeners[number].has_quic_socket);
+        let quic = (listen.http3 && !has_quic_socket).then(|| bind::bind_quic(bound)).transpose();
         let quic = quic.map_err(|error| StartError::ListenUdp(bound, error))?;
         new.is_bound_to(bound);
+        if has_quic_socket && !listen.http3 {
+            new.has_spoken_http3();
+        }
+        let has_quic_socket = has_quic_socket || listen.http3;
         // That of sockets which stay is taken over from the listener before.
         let file = if matches!(change, ListenerChange::Opens(_)) { SocketFile::of(listen) } else { None };
         new_listeners.push(NewListener {
-            open: OpenListener { configured: listen.address, bound, files, listener: new, file },
+            open: OpenListener { configured: listen.address, bound, files, listener: new, file, has_quic_socket },
             change,
             mode: listen.mode,
             quic,

@@ -113,7 +113,8 @@ impl Server {
         let open = open.map(|(((listen, &bound), listener), files)| {
             listener.is_bound_to(bound);
             let (configured, file) = (listen.address, SocketFile::of(listen));
-            OpenListener { configured, bound, files, listener: Arc::clone(listener), file }
+            let has_quic_socket = listener.quic.is_some();
+            OpenListener { configured, bound, files, listener: Arc::clone(listener), file, has_quic_socket }
         });
         shared.listeners.lock().extend(open);
         shared.note_own_addresses(shared.listeners.lock().iter());

@@ -105,6 +105,11 @@ impl FieldList {
         self.lines.len()
     }
 
+    /// Its bytes as limits count them: names, values, and 32 bytes for each line (RFC 9113 section 10.5.1, RFC 9114 section 4.2.2).
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
     /// True when there is no line.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()

@@ -298,6 +298,9 @@ fn instead<S: ClientStream>(stream: &mut S, delivery: &Delivery<'_>, failure: &F
 /// Ends an answer that has begun and can't be completed. The client gets the bytes that are here, and an end that shows that
 /// the answer is not whole.
 async fn break_off<S: ClientStream>(stream: &mut S, broke: Broke, record: &mut Record) -> Ended {
+    if let (Broke::Request(word), Some(detail)) = (&broke, record.detail()) {
+        detail.trouble = Some(Arc::from(*word));
+    }
     if let Broke::Source(why) = broke {
         if let (Some(failure), Some(detail)) = (why, record.detail()) {
             detail.trouble = Some(failure.detail);
@@ -312,8 +315,19 @@ async fn break_off<S: ClientStream>(stream: &mut S, broke: Broke, record: &mut R
 enum Broke {
     /// The client does not take the answer, or does not send the rest of its request.
     Client,
+    /// The rest of the client's request is malformed; the record gets this word.
+    Request(&'static str),
     /// The rest of the body does not come; the failure says why, where it is known.
     Source(Option<Failure>),
+}
+
+impl From<BodyEnd> for Broke {
+    fn from(end: BodyEnd) -> Broke {
+        match end {
+            BodyEnd::Malformed(word) => Broke::Request(word),
+            BodyEnd::Broken | BodyEnd::Late | BodyEnd::Fault(_) => Broke::Client,
+        }
+    }
 }
 
 /// The error page for the trouble of an origin, which the record notes.
@@ -514,7 +528,7 @@ async fn wait_for_turn<S: ClientStream>(
             Some(None) => return Ok(()),
             Some(Some(Ok(true))) => {}
             Some(Some(Ok(false))) => *upload = None,
-            Some(Some(Err(_))) => return Err(Broke::Client),
+            Some(Some(Err(end))) => return Err(end.into()),
             None if presence.is_gone(stream) => return Err(Broke::Client),
             None => {}
         }
@@ -547,7 +561,7 @@ async fn next_pieces<S: ClientStream>(
                         *upload = None;
                         continue;
                     }
-                    Some(Event::Uploaded(Err(_))) => return Err(Broke::Client),
+                    Some(Event::Uploaded(Err(end))) => return Err(end.into()),
                     None if presence.is_gone(stream) => return Err(Broke::Client),
                     None => continue,
                 }
@@ -768,6 +782,7 @@ pub fn page_for_body(end: &BodyEnd) -> Page {
     match end {
         BodyEnd::Fault(fault) => rules::fault_page(fault.kind, fault.detail),
         BodyEnd::Late => request_timeout(),
+        BodyEnd::Malformed(word) => malformed(word),
         BodyEnd::Broken => client_gone(),
     }
 }
@@ -775,6 +790,11 @@ pub fn page_for_body(end: &BodyEnd) -> Page {
 /// The error page for a request that took too long to come.
 pub fn request_timeout() -> Page {
     Page::new(408, "request-timeout", "The request did not come to its end in time.", "Send it again.").closing()
+}
+
+/// The page of a request that turned out to be malformed. Nobody sees it, for the stream is reset, but the record has its word.
+fn malformed(word: &'static str) -> Page {
+    Page::new(400, word, "The request is malformed.", "Tell the author of the client.").closing()
 }
 
 /// The error page for a client that ended its direction of the connection before its request was over.

@@ -105,6 +105,8 @@ pub enum BodyEnd {
     Broken,
     /// The client was silent for too long.
     Late,
+    /// The request turned out to be malformed, in a version whose streams are reset for that. The word is for the record.
+    Malformed(&'static str),
     /// The framing is broken, or the body is longer than permitted.
     Fault(Fault),
 }

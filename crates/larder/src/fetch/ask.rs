@@ -89,7 +89,11 @@ impl Fetch {
             on: &|event| this.note(event),
         };
         let called = this.env.upstreams.call(&mut call).await;
-        let OriginResponse { head, body, peer, requested } = called.map_err(|fault| this.fault_of_body(fault))?;
+        let OriginResponse { mut head, body, peer, requested } = called.map_err(|fault| this.fault_of_body(fault))?;
+        if matches!(this.ask.route, Route::Site { .. }) {
+            // The site is served here: where else its origin can be had (RFC 7838) would lead clients past the cache and its rules.
+            head.fields.remove("Alt-Svc");
+        }
         let now = clock::instant();
         this.notes.answered(now, head.status);
         let times = Times { requested: this.env.stamp_at(requested.into_std()), received: this.env.stamp_at(now) };

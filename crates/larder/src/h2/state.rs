@@ -100,6 +100,8 @@ enum EndedBy {
     Client,
     /// Larder reset it: frames may be on their way.
     Larder,
+    /// Larder reset it because its request turned out to be malformed.
+    Fault,
 }
 
 /// A stream.
@@ -314,6 +316,22 @@ impl State {
         self.note_end(stream, EndedBy::Larder);
     }
 
+    /// Resets a stream for a fault within it. Its exchange ends by itself where it reads the body, and has the word in its record.
+    fn reset_for_fault(&mut self, stream: u32, code: ErrorCode) {
+        if let Some(state) = self.streams.get_mut(&stream).filter(|state| !state.body_has_ended && !state.is_tunnel) {
+            state.task = None;
+        }
+        self.reset(stream, code);
+        if let Some((_, by)) = self.ended.back_mut() {
+            *by = EndedBy::Fault;
+        }
+    }
+
+    /// Whether a stream was reset because its request turned out to be malformed.
+    pub fn is_malformed(&self, stream: u32) -> bool {
+        self.ended_by(stream) == Some(EndedBy::Fault)
+    }
+
     fn remove(&mut self, stream: u32) -> Option<StreamState> {
         let state = self.streams.remove(&stream)?;
         self.spare_bytes += state.window_bytes - STREAM_WINDOW_BYTES;
@@ -520,7 +538,9 @@ impl State {
     /// The next part of a request's body, of so many bytes at most.
     pub fn poll_body(&mut self, stream: u32, bytes_max: usize, cx: &Context<'_>) -> Poll<Result<Piece, StreamGone>> {
         let Some(state) = self.streams.get_mut(&stream) else { return Poll::Ready(Err(StreamGone)) };
-        if !state.body.is_empty() {
+        // An origin that had the last bytes would have the whole request, which may turn out to be malformed before its stream ends.
+        let holds_back = state.expected_bytes == Some(0) && !state.body_has_ended;
+        if !state.body.is_empty() && !holds_back {
             let piece = state.body.split_to(state.body.len().min(bytes_max)).freeze();
             let bytes = u32::try_from(piece.len()).unwrap_or(u32::MAX);
             state.grant(stream, bytes, &mut self.spare_bytes, &mut self.outbox);

@@ -106,6 +106,9 @@ impl Stream {
         drop(waiting);
         match part {
             Ok(Ok(part)) => Ok(part),
+            Ok(Err(StreamGone)) if self.link.state.borrow().is_malformed(self.number) => {
+                Err(BodyEnd::Malformed("http2-malformed"))
+            }
             Ok(Err(StreamGone)) => Err(BodyEnd::Broken),
             Err(_) => Err(BodyEnd::Late),
         }

@@ -3,6 +3,7 @@
 use super::meters::Flood;
 use super::{Link, number};
 use crate::multiplexed::priority::{URGENCY_AT_FIRST, urgency};
+use crate::ticker::Wait;
 use larder_wire::h3::control::{Control, ControlReader, UniKind};
 use larder_wire::h3::qpack::{InstructionSide, Instructions};
 use larder_wire::h3::{ErrorCode, H3Fault, varint};
@@ -42,21 +43,18 @@ pub async fn read(link: Rc<Link>, opened: Rc<Opened>, receive: RecvStream) {
 }
 
 async fn read_kind(link: &Link, opened: &Opened, mut receive: RecvStream) -> Result<(), ReadEnd> {
-    // Bytes behind the kind belong to the stream, so no more of them are taken than the kind has.
-    let mut kind = Vec::with_capacity(varint::BYTES_MAX);
-    let kind = loop {
-        match receive.read_chunk(1, true).await {
-            Ok(Some(chunk)) => kind.extend_from_slice(&chunk.bytes),
-            // A stream that ends before its kind means nothing (RFC 9114 section 6.2).
-            Ok(None) | Err(ReadError::Reset(_)) => {
-                link.note(Flood::Control);
-                return Ok(());
-            }
-            Err(_) => return Err(ReadEnd::Gone),
+    let env = link.env();
+    let limit = env.config().timeouts.head;
+    let kind = match env.ticker.timer().limit(limit, Wait::Busy, kind(&mut receive)).await {
+        Ok(kind) => kind?,
+        Err(_) => {
+            let _ = receive.stop(number(ErrorCode::StreamCreation));
+            None
         }
-        if let Some((number, _)) = varint::read(&kind) {
-            break UniKind::of(number);
-        }
+    };
+    let Some(kind) = kind else {
+        link.note(Flood::Control);
+        return Ok(());
     };
     let once = |cell: &Cell<bool>| match cell.replace(true) {
         true => Err(H3Fault::connection(ErrorCode::StreamCreation, "a stream of a kind that is open already")),
@@ -84,6 +82,22 @@ async fn read_kind(link: &Link, opened: &Opened, mut receive: RecvStream) -> Res
     }
 }
 
+/// The kind of a stream; `None` where it ends before, which means nothing (RFC 9114 section 6.2).
+async fn kind(receive: &mut RecvStream) -> Result<Option<UniKind>, ReadEnd> {
+    // Bytes behind the kind belong to the stream, so no more of them are taken than the kind has.
+    let mut kind = Vec::with_capacity(varint::BYTES_MAX);
+    loop {
+        match receive.read_chunk(1, true).await {
+            Ok(Some(chunk)) => kind.extend_from_slice(&chunk.bytes),
+            Ok(None) | Err(ReadError::Reset(_)) => return Ok(None),
+            Err(_) => return Err(ReadEnd::Gone),
+        }
+        if let Some((number, _)) = varint::read(&kind) {
+            return Ok(Some(UniKind::of(number)));
+        }
+    }
+}
+
 /// The next bytes of a stream that lasts as long as its connection.
 async fn chunk(receive: &mut RecvStream) -> Result<bytes::Bytes, ReadEnd> {
     match receive.read_chunk(CHUNK_BYTES_MAX, true).await {
@@ -104,10 +118,13 @@ async fn read_control(link: &Link, mut receive: RecvStream) -> Result<(), ReadEn
             let (frame, taken) = reader.read(&bytes)?;
             let _ = bytes.split_to(taken);
             match frame {
-                None | Some(Control::Settings(_)) => {}
+                None => {}
+                Some(Control::Settings(settings)) => {
+                    link.section_bytes_max.set(settings.field_section_bytes_max.unwrap_or(u64::MAX));
+                }
                 Some(Control::Priority(stream, value)) => {
                     link.note(Flood::Control);
-                    link.prioritise(stream, urgency(&value).unwrap_or(URGENCY_AT_FIRST));
+                    link.prioritise(stream, urgency(&value).unwrap_or(URGENCY_AT_FIRST))?;
                 }
                 Some(Control::GoAway(_) | Control::MaxPushId(_) | Control::Nothing) => link.note(Flood::Control),
             }

@@ -15,8 +15,8 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-/// Bytes that are taken from QUIC at once.
-const CHUNK_BYTES_MAX: usize = 64 * 1024;
+/// Bytes that are taken from QUIC at once. Some such pieces wait for the origin, beside the window of the stream.
+const CHUNK_BYTES_MAX: usize = 16 * 1024;
 
 /// The client's side of a stream.
 pub struct Inbound {
@@ -32,6 +32,9 @@ pub struct Inbound {
     trailers: Option<Fields>,
     /// The bytes that are still to come by `Content-Length`.
     expected_bytes: Option<u64>,
+    /// The piece behind which none is expected, until the stream ends there. An origin that had it would have the whole request, which
+    /// may turn out to be malformed.
+    last: Option<Bytes>,
     has_ended: bool,
 }
 
@@ -78,6 +81,7 @@ impl Inbound {
             ahead: None,
             trailers: None,
             expected_bytes: None,
+            last: None,
             has_ended: false,
         }
     }
@@ -143,39 +147,50 @@ impl Inbound {
     }
 
     /// Whether the client has ended the stream behind the head. Where it has not yet said so, this waits until it does, or has sent a
-    /// part of a body, if `waits`.
-    pub async fn ends_with_head(&mut self, waits: bool) -> Result<bool, ReadEnd> {
-        let part = {
+    /// part of a body, if `waits`: a head of so many bytes, which count among those of heads under way meanwhile.
+    pub async fn ends_with_head(&mut self, waits: Option<usize>) -> Result<bool, ReadEnd> {
+        let here = {
             let mut reading = pin!(self.body_part());
-            poll_fn(|cx| match reading.as_mut().poll(cx) {
-                Poll::Ready(part) => Poll::Ready(Some(part)),
-                Poll::Pending if waits => Poll::Pending,
-                Poll::Pending => Poll::Ready(None),
-            })
-            .await
+            poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await
         };
-        match part {
-            Some(part) => self.ahead = Some(part?),
-            None => return Ok(false),
-        }
+        let part = match (here, waits) {
+            (Poll::Ready(part), _) => part?,
+            (Poll::Pending, None) => return Ok(false),
+            (Poll::Pending, Some(head_bytes)) => {
+                let mut held = HeadUnderWay::default();
+                held.holds(&self.link.space.heads_under_way, head_bytes).map_err(|_| ReadEnd::Crowded)?;
+                self.body_part().await?
+            }
+        };
+        self.ahead = Some(part);
         Ok(self.has_ended)
     }
 
     /// The length of the body by the head of its request.
     pub fn expect(&mut self, bytes: Option<u64>) -> Result<(), ReadEnd> {
         self.expected_bytes = bytes;
-        match &self.ahead {
-            Some(Piece::Data(piece)) => self.expects(piece.len() as u64),
-            Some(Piece::End(_)) => self.has_all(),
-            None => Ok(()),
-        }
-    }
-
-    fn expects(&mut self, came: u64) -> Result<(), ReadEnd> {
-        if let Some(expected) = &mut self.expected_bytes {
-            *expected = expected.checked_sub(came).ok_or(malformed("more DATA than Content-Length says"))?;
+        match self.ahead.take() {
+            Some(Piece::Data(piece)) => self.ahead = self.takes(piece)?.map(Piece::Data),
+            Some(end) => {
+                self.has_all()?;
+                self.ahead = Some(end);
+            }
+            None => {}
         }
         Ok(())
+    }
+
+    /// Takes a piece; gives it, unless it is held back because it is the last one.
+    fn takes(&mut self, piece: Bytes) -> Result<Option<Bytes>, ReadEnd> {
+        if let Some(expected) = &mut self.expected_bytes {
+            let left = expected.checked_sub(piece.len() as u64);
+            *expected = left.ok_or(malformed("more DATA than Content-Length says"))?;
+            if *expected == 0 {
+                self.last = Some(piece);
+                return Ok(None);
+            }
+        }
+        Ok(Some(piece))
     }
 
     fn has_all(&self) -> Result<(), ReadEnd> {
@@ -190,21 +205,26 @@ impl Inbound {
         if let Some(part) = self.ahead.take() {
             return Ok(part);
         }
-        if self.has_ended {
-            return Ok(Piece::End(Fields::default()));
-        }
-        match self.read().await? {
-            Read::Data(piece) => {
-                self.expects(piece.len() as u64)?;
-                Ok(Piece::Data(piece))
+        loop {
+            if self.has_ended {
+                return Ok(Piece::End(self.trailers.take().unwrap_or_default()));
             }
-            Read::End => {
-                self.has_all()?;
-                self.has_ended = true;
-                Ok(Piece::End(self.trailers.take().unwrap_or_default()))
+            match self.read().await? {
+                Read::Data(piece) => {
+                    if let Some(piece) = self.takes(piece)? {
+                        return Ok(Piece::Data(piece));
+                    }
+                }
+                Read::End => {
+                    self.has_all()?;
+                    self.has_ended = true;
+                    if let Some(last) = self.last.take() {
+                        return Ok(Piece::Data(last));
+                    }
+                }
+                Read::TooLong => return Err(malformed("trailer fields longer than head_bytes_max")),
+                Read::Head => return Err(malformed("a second head")),
             }
-            Read::TooLong => Err(malformed("trailer fields longer than head_bytes_max")),
-            Read::Head => Err(malformed("a second head")),
         }
     }
 

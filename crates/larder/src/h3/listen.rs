@@ -3,6 +3,7 @@
 use super::connection::{self, Leaving};
 use super::{Link, STREAMS_MAX, number};
 use crate::caught;
+use crate::client::Client;
 use crate::env::{ConnectedTo, PeerFacts};
 use crate::h1::Workspace;
 use crate::listener::Listener;
@@ -17,6 +18,8 @@ use quinn::crypto::rustls::HandshakeData;
 use quinn::{Connecting, ConnectionError, Endpoint, EndpointConfig, Incoming, ServerConfig, TokioRuntime};
 use rustls::pki_types::CertificateDer;
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::rc::Rc;
@@ -27,6 +30,8 @@ use std::time::Duration;
 const HANDSHAKES_BEFORE_RETRY: usize = 64;
 /// Handshakes under way at a listener. The first packets of further ones are ignored; their clients send them again.
 const HANDSHAKES_MAX: usize = 1_024;
+/// Those of one client among them, whose address is proved: others have room beside it.
+const HANDSHAKES_PER_CLIENT_MAX: usize = 64;
 /// Bytes of a handshake's packets that QUIC holds before it is taken up, for each and for all.
 const INCOMING_BYTES_MAX: u64 = 16 * 1024;
 const INCOMING_BYTES_TOTAL_MAX: u64 = 4 << 20;
@@ -39,22 +44,26 @@ const UNACKNOWLEDGED_BYTES_MAX: u64 = 1 << 20;
 /// Streams in one direction that a client may have open: three have a meaning.
 const UNI_STREAMS_MAX: u32 = 16;
 
-/// Serves HTTP/3 on this socket until the listener closes or speaks it no more, or the worker drains.
+/// Serves HTTP/3 on this socket until the listener closes or the worker drains. Where a reload switches it off, the socket stays for the
+/// connections of before and to refuse new ones, and serves again when another reload switches it on.
 pub async fn accept(space: Rc<Workspace>, socket: UdpSocket, mut listener: Arc<Listener>) {
     let env = Rc::clone(&space.env);
     let endpoint = match open(socket, &listener) {
         Ok(endpoint) => endpoint,
         Err(error) => return tracing::error!(%error, "cannot serve HTTP/3"),
     };
-    let handshakes = Rc::new(Cell::new(0));
-    let leaving = Rc::new(Leaving::default());
+    let handshakes = Rc::new(Handshakes::default());
+    let mut leaving = Rc::new(Leaving::default());
     let timer = env.ticker.timer();
     loop {
         let accepted = tokio::select! {
             accepted = timer.limit(Duration::MAX, Wait::Idle, endpoint.accept()) => accepted,
-            changed = listener.changed() => match changed.filter(|successor| successor.quic.is_some()) {
+            changed = listener.changed() => match changed {
                 Some(successor) => {
-                    endpoint.set_server_config(config(&successor));
+                    match config(&successor) {
+                        Some(config) => endpoint.set_server_config(Some(config)),
+                        None => std::mem::take(&mut leaving).begin(),
+                    }
                     listener = successor;
                     continue;
                 }
@@ -62,7 +71,13 @@ pub async fn accept(space: Rc<Workspace>, socket: UdpSocket, mut listener: Arc<L
             },
         };
         let Ok(Some(incoming)) = accepted else { break };
-        caught::call(&env.common.worker_restarts, || begin(&space, &listener, &handshakes, &leaving, incoming));
+        match listener.quic {
+            Some(_) => {
+                caught::call(&env.common.worker_restarts, || begin(&space, &listener, &handshakes, &leaving, incoming));
+            }
+            // The client goes to HTTP/2 at once.
+            None => incoming.refuse(),
+        }
     }
     // The socket stays until the last connection has ended.
     endpoint.set_server_config(None);
@@ -106,30 +121,66 @@ enum Admission {
     Ignored,
 }
 
+/// How far a client has shown that it gets what is sent to its address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AddressProof {
+    /// Not yet: the address may be another's, and counts for nobody.
+    Missing,
+    /// By a token, which a Retry or an earlier connection has given it; so many of its handshakes are under way.
+    Token(usize),
+}
+
 impl Admission {
     /// With so many handshakes under way. A client that has proved its address can't be asked for it again.
-    fn of(handshakes: usize, may_retry: bool) -> Admission {
-        match handshakes {
-            HANDSHAKES_MAX.. => Admission::Ignored,
-            HANDSHAKES_BEFORE_RETRY.. if may_retry => Admission::ProvesAddress,
+    fn of(handshakes: usize, proof: AddressProof) -> Admission {
+        match (handshakes, proof) {
+            (HANDSHAKES_MAX.., _) | (_, AddressProof::Token(HANDSHAKES_PER_CLIENT_MAX..)) => Admission::Ignored,
+            (HANDSHAKES_BEFORE_RETRY.., AddressProof::Missing) => Admission::ProvesAddress,
             _ => Admission::Begins,
         }
     }
 }
 
-/// Counts a handshake for as long as it lives.
-struct Handshake(Rc<Cell<usize>>);
+/// Handshakes under way.
+#[derive(Default)]
+struct Handshakes {
+    all: Cell<usize>,
+    /// By client, those whose addresses are proved; at most as many as all.
+    by_client: RefCell<HashMap<Client, usize>>,
+}
 
-impl Handshake {
-    fn begin(handshakes: &Rc<Cell<usize>>) -> Handshake {
-        handshakes.set(handshakes.get() + 1);
-        Handshake(Rc::clone(handshakes))
+/// Counts a handshake for as long as it lives.
+struct Handshake {
+    of: Rc<Handshakes>,
+    client: Option<Client>,
+}
+
+impl Handshakes {
+    fn of_client(&self, client: Client) -> usize {
+        self.by_client.borrow().get(&client).copied().unwrap_or(0)
+    }
+
+    fn begin(self: &Rc<Handshakes>, client: Option<Client>) -> Handshake {
+        self.all.set(self.all.get() + 1);
+        if let Some(client) = client {
+            *self.by_client.borrow_mut().entry(client).or_default() += 1;
+        }
+        Handshake { of: Rc::clone(self), client }
     }
 }
 
 impl Drop for Handshake {
     fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
+        self.of.all.set(self.of.all.get() - 1);
+        if let Some(client) = self.client {
+            let mut by_client = self.of.by_client.borrow_mut();
+            if let Entry::Occupied(mut count) = by_client.entry(client) {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
+            }
+        }
     }
 }
 
@@ -137,12 +188,15 @@ impl Drop for Handshake {
 fn begin(
     space: &Rc<Workspace>,
     listener: &Arc<Listener>,
-    handshakes: &Rc<Cell<usize>>,
+    handshakes: &Rc<Handshakes>,
     leaving: &Rc<Leaving>,
     incoming: Incoming,
 ) {
     let tally = &space.env.tally;
-    match Admission::of(handshakes.get(), incoming.may_retry()) {
+    let address = incoming.remote_address();
+    let client = incoming.remote_address_validated().then(|| Client::at(address.ip()));
+    let proof = client.map_or(AddressProof::Missing, |client| AddressProof::Token(handshakes.of_client(client)));
+    match Admission::of(handshakes.all.get(), proof) {
         Admission::Begins => {}
         Admission::ProvesAddress => {
             tally.http3_retries.add(1);
@@ -154,17 +208,16 @@ fn begin(
             return incoming.ignore();
         }
     }
-    let address = incoming.remote_address();
-    let handshake = Handshake::begin(handshakes);
+    let handshake = handshakes.begin(client);
     let connecting = match incoming.accept() {
         Ok(connecting) => connecting,
         Err(error) => return failed(space, listener, address, &error),
     };
     let (space, listener, leaving) = (Rc::clone(space), Arc::clone(listener), Rc::clone(leaving));
     tokio::task::spawn_local(async move {
-        if let Some(link) = shake_hands(space, listener, (address, connecting)).await {
+        if let Some((link, permit)) = shake_hands(space, listener, (address, connecting)).await {
             drop(handshake);
-            connection::serve(link, &leaving).await;
+            connection::serve(link, permit, &leaving).await;
         }
     });
 }
@@ -174,7 +227,7 @@ async fn shake_hands(
     space: Rc<Workspace>,
     listener: Arc<Listener>,
     (address, connecting): (SocketAddr, Connecting),
-) -> Option<Rc<Link>> {
+) -> Option<(Rc<Link>, ConnectionPermit)> {
     let env = Rc::clone(&space.env);
     let limit = env.config().timeouts.head;
     let quic = match env.ticker.timer().limit(limit, Wait::Busy, connecting).await {
@@ -189,7 +242,7 @@ async fn shake_hands(
             return None;
         }
     };
-    let address = quic.remote_address();
+    // It came from the address of its first packet: until it is done QUIC takes no packet from elsewhere, and takes any one after that.
     env.tally.connections.add(1);
     let (permit, full) = ConnectionPermit::take(&space.connections, &env, address.ip());
     let peer = match facts(&listener, address, &quic) {
@@ -211,19 +264,23 @@ async fn shake_hands(
         }
     };
     env.tally.http3_connections.add(1);
-    Some(Rc::new(Link {
+    let link = Link {
         space,
         quic,
-        peer: RefCell::new(Rc::new(peer)),
-        permit: RefCell::new(Some(permit)),
-        streams: Cell::new(0),
+        peer: Rc::new(peer),
+        open: RefCell::default(),
+        next_request: Cell::new(0),
         stream_ended: tokio::sync::Notify::new(),
         meters: RefCell::default(),
+        turns: Rc::default(),
+        acknowledged: super::acknowledged::Acknowledged::default(),
         urgencies: RefCell::default(),
+        section_bytes_max: Cell::new(u64::MAX),
         text: RefCell::default(),
         fields: RefCell::default(),
         has_ended: Cell::new(false),
-    }))
+    };
+    Some((Rc::new(link), permit))
 }
 
 /// The facts of a connection that its requests are judged by.
@@ -262,17 +319,30 @@ mod tests {
 
     #[test]
     fn clients_prove_their_addresses_once_many_shake_hands() {
-        for (handshakes, may_retry, admission) in [
-            (0, true, Admission::Begins),
-            (63, true, Admission::Begins),
-            (64, true, Admission::ProvesAddress),
-            (64, false, Admission::Begins),
-            (1_023, true, Admission::ProvesAddress),
-            (1_023, false, Admission::Begins),
-            (1_024, true, Admission::Ignored),
-            (1_024, false, Admission::Ignored),
+        use AddressProof::{Missing, Token};
+        for (handshakes, proof, admission) in [
+            (0, Missing, Admission::Begins),
+            (63, Missing, Admission::Begins),
+            (64, Missing, Admission::ProvesAddress),
+            (64, Token(0), Admission::Begins),
+            (1_023, Missing, Admission::ProvesAddress),
+            (1_023, Token(63), Admission::Begins),
+            (1_024, Missing, Admission::Ignored),
+            (1_024, Token(0), Admission::Ignored),
+            // One client leaves room to others.
+            (64, Token(64), Admission::Ignored),
         ] {
-            assert_eq!(Admission::of(handshakes, may_retry), admission, "{handshakes} {may_retry}");
+            assert_eq!(Admission::of(handshakes, proof), admission, "{handshakes} {proof:?}");
         }
+    }
+
+    #[test]
+    fn handshakes_count_for_clients_that_have_proved_their_addresses() {
+        let handshakes = Rc::new(Handshakes::default());
+        let [one, other] = [1, 2].map(|last| Client::at([192, 0, 2, last].into()));
+        let held = [handshakes.begin(Some(one)), handshakes.begin(None), handshakes.begin(Some(one))];
+        assert_eq!((handshakes.all.get(), handshakes.of_client(one), handshakes.of_client(other)), (3, 2, 0));
+        drop(held);
+        assert_eq!((handshakes.all.get(), handshakes.by_client.borrow().len()), (0, 0));
     }
 }

@@ -3,50 +3,61 @@
 //! A listener has one UDP socket, which one worker serves (`listen`). A connection is a task that takes streams (`connection`); each
 //! stream of a request is an exchange in a task of its own on the same worker (`request`, `stream`).
 
+mod acknowledged;
 mod connection;
 mod control;
 mod inbound;
 mod listen;
 mod meters;
 mod request;
+mod section;
 mod stream;
+mod turns;
 
 pub use listen::accept;
 pub use meters::Flood;
 
 use crate::env::{Env, PeerFacts};
 use crate::h1::Workspace;
-use crate::permit::ConnectionPermit;
+use acknowledged::Acknowledged;
 use larder_wire::h2::hpack::FieldList;
 use larder_wire::h3::{ErrorCode, H3Fault, Scope};
 use meters::Meters;
 use quinn::VarInt;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use tokio::sync::Notify;
+use turns::Turns;
 
 /// Requests that a client may have open on one connection.
 const STREAMS_MAX: u32 = 100;
 
-/// Priorities that came before their requests did, or while these are answered, on one connection.
-const PRIORITIES_MAX: usize = 256;
+/// The distance between the numbers of streams that a client opens one after the other for requests (RFC 9000 section 2.1).
+const STREAM_STEP: u64 = 4;
 
 /// The state of a connection, which its task and the tasks of its streams share.
 struct Link {
     space: Rc<Workspace>,
     quic: quinn::Connection,
-    /// The facts of this connection that its requests are judged by; the client's address may change.
-    peer: RefCell<Rc<PeerFacts>>,
-    /// Counts the connection for the client at its address.
-    permit: RefCell<Option<ConnectionPermit>>,
-    /// Streams of requests that are open.
-    streams: Cell<usize>,
+    /// The facts of this connection that its requests are judged by, with the address that its handshake has proved.
+    peer: Rc<PeerFacts>,
+    /// Streams of requests that are open, at most [`STREAMS_MAX`].
+    open: RefCell<HashSet<u64>>,
+    /// The number of the stream behind the last one that a request was taken from.
+    next_request: Cell<u64>,
     /// Wakes the task of the connection when such a stream has ended.
     stream_ended: Notify,
     meters: RefCell<Meters>,
-    /// Urgencies that PRIORITY_UPDATE has set, by stream, and that its stream has not taken up yet.
+    /// The order in which its streams write.
+    turns: Rc<Turns>,
+    /// Bytes that the client has acknowledged.
+    acknowledged: Acknowledged,
+    /// Urgencies that PRIORITY_UPDATE has set, by stream, and that its stream has not taken up yet: of streams that are open, and of as
+    /// many as may still be opened.
     urgencies: RefCell<HashMap<u64, u8>>,
+    /// Bytes of the largest field section that the client takes (RFC 9114 section 4.2.2).
+    section_bytes_max: Cell<u64>,
     /// Buffers for a head as HTTP/1.1 writes it, and for the fields of a request.
     text: RefCell<Vec<u8>>,
     fields: RefCell<FieldList>,
@@ -59,26 +70,10 @@ impl Link {
         &self.space.env
     }
 
-    /// The facts of the connection now. A client that has moved to another address (RFC 9000 section 9) is judged by that one; `None`
-    /// where it has as many connections there as it may have.
-    fn peer_now(&self) -> Option<Rc<PeerFacts>> {
-        let peer = Rc::clone(&self.peer.borrow());
-        let address = self.quic.remote_address();
-        if address == peer.address {
-            return Some(peer);
-        }
-        if address.ip() != peer.address.ip() {
-            let (permit, full) = ConnectionPermit::take(&self.space.connections, self.env(), address.ip());
-            if let Some(full) = full {
-                self.env().tally.connections_refused.add(1);
-                self.end(ErrorCode::ExcessiveLoad, full.as_str(), Some(full.as_str()));
-                return None;
-            }
-            *self.permit.borrow_mut() = Some(permit);
-        }
-        let peer = Rc::new(PeerFacts { address, ..PeerFacts::clone(&peer) });
-        *self.peer.borrow_mut() = Rc::clone(&peer);
-        Some(peer)
+    /// Whether the client's last packets came from another IP address than its handshake. QUIC takes the address of any packet for the
+    /// client's before the client has proved that it is there (RFC 9000 section 9.3), so no request is judged by it.
+    fn is_elsewhere(&self) -> bool {
+        self.quic.remote_address().ip() != self.peer.address.ip()
     }
 
     /// Counts an event that costs the server more than the client; one too many ends the connection.
@@ -94,14 +89,14 @@ impl Link {
             Flood::SmallData => &tally.http3_small_data_floods,
         };
         counted.add(1);
-        let client = self.peer.borrow().address;
+        let client = self.peer.address;
         tracing::info!(%client, limit = kind.as_str(), "a connection of HTTP/3 is ended at a limit");
         self.end(ErrorCode::ExcessiveLoad, kind.as_str(), Some(kind.as_str()));
     }
 
     /// Ends what a fault of the client ends: the connection, or a stream that the caller resets.
     fn fault(&self, fault: H3Fault) {
-        let client = self.peer.borrow().address;
+        let client = self.peer.address;
         tracing::debug!(%client, %fault, "a fault of a client of HTTP/3");
         match fault.scope {
             Scope::Connection => self.end(fault.code, fault.detail, Some("http3-fault")),
@@ -116,20 +111,40 @@ impl Link {
         }
         self.quic.close(number(code), detail.as_bytes());
         if let Some(word) = word {
-            let peer = self.peer.borrow();
             self.env().tally.faults.add(1);
-            self.env().finish_unanswered(&peer.listener, peer.address, word);
+            self.env().finish_unanswered(&self.peer.listener, self.peer.address, word);
         }
     }
 
-    /// Keeps the urgency of a stream until that takes it up.
-    fn prioritise(&self, stream: u64, urgency: u8) {
-        let mut urgencies = self.urgencies.borrow_mut();
-        // Those of streams that never come are forgotten with the others.
-        if urgencies.len() >= PRIORITIES_MAX {
-            urgencies.clear();
+    /// The number of streams of requests that are open.
+    fn streams(&self) -> usize {
+        self.open.borrow().len()
+    }
+
+    /// Keeps the urgency of a stream until that takes it up. Nothing is kept of one that is over; one that the client can't open yet is a
+    /// fault (RFC 9218 section 7.2). It may have [`STREAMS_MAX`] more than are over, and no more are over than were taken.
+    fn prioritise(&self, stream: u64, urgency: u8) -> Result<(), H3Fault> {
+        let next = self.next_request.get();
+        if stream >= next.saturating_add(STREAM_STEP * u64::from(STREAMS_MAX)) {
+            return Err(H3Fault::connection(ErrorCode::Id, "the priority of a stream beyond the limit"));
         }
-        urgencies.insert(stream, urgency);
+        if stream >= next || self.open.borrow().contains(&stream) {
+            self.urgencies.borrow_mut().insert(stream, urgency);
+        }
+        Ok(())
+    }
+
+    /// A stream with a request is open.
+    fn begins(&self, stream: u64) {
+        self.open.borrow_mut().insert(stream);
+        self.next_request.set(stream.saturating_add(STREAM_STEP));
+    }
+
+    /// The stream is over.
+    fn ends(&self, stream: u64) {
+        self.open.borrow_mut().remove(&stream);
+        self.urgencies.borrow_mut().remove(&stream);
+        self.stream_ended.notify_one();
     }
 }
 

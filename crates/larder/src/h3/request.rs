@@ -1,11 +1,10 @@
 //! A request that comes: its head is judged, and its exchange begins.
 
-use super::Link;
 use super::inbound::ReadEnd;
 use super::meters::Flood;
 use super::stream::Stream;
+use super::{Link, stream_number};
 use crate::clock;
-use crate::env::PeerFacts;
 use crate::exchange::stream::ClientStream;
 use crate::exchange::{self, Exchange, broken_page, deliver};
 use crate::h1::head_cache::Request;
@@ -28,18 +27,17 @@ use std::rc::Rc;
 
 /// Serves the request of a stream, in a task of its own.
 pub fn begin(link: &Rc<Link>, send: SendStream, receive: RecvStream) {
-    let Some(peer) = link.peer_now() else { return };
-    link.space.connections.visitors.requests(peer.address.ip(), 1);
-    let open = OpenStream::begin(link);
+    link.space.connections.visitors.requests(link.peer.address.ip(), 1);
+    let open = OpenStream::begin(link, stream_number(send.id()));
     // Boxed: the runtime moves a task's future three times from place to place.
-    tokio::task::spawn_local(Box::pin(serve(open, peer, send, receive)));
+    tokio::task::spawn_local(Box::pin(serve(open, send, receive)));
 }
 
 /// Serves a request. A client that does not want the answer any more ends the exchange, as one of HTTP/1.1 that leaves.
-async fn serve(open: OpenStream, peer: Rc<PeerFacts>, send: SendStream, receive: RecvStream) {
+async fn serve(open: OpenStream, send: SendStream, receive: RecvStream) {
     let link = &open.0;
     let stopped = send.stopped();
-    let stream = Stream::new(link, peer, send, receive);
+    let stream = Stream::new(link, send, receive);
     tokio::select! {
         () = serve_request(link, stream) => {}
         stopped = stopped => if matches!(stopped, Ok(Some(_))) {
@@ -49,19 +47,18 @@ async fn serve(open: OpenStream, peer: Rc<PeerFacts>, send: SendStream, receive:
 }
 
 /// A stream with a request, counted for as long as this lives.
-struct OpenStream(Rc<Link>);
+struct OpenStream(Rc<Link>, u64);
 
 impl OpenStream {
-    fn begin(link: &Rc<Link>) -> OpenStream {
-        link.streams.set(link.streams.get() + 1);
-        OpenStream(Rc::clone(link))
+    fn begin(link: &Rc<Link>, number: u64) -> OpenStream {
+        link.begins(number);
+        OpenStream(Rc::clone(link), number)
     }
 }
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        self.0.streams.set(self.0.streams.get() - 1);
-        self.0.stream_ended.notify_one();
+        self.0.ends(self.1);
     }
 }
 
@@ -113,7 +110,6 @@ async fn serve_request(link: &Rc<Link>, mut stream: Stream) {
 async fn read(link: &Rc<Link>, stream: &mut Stream) -> Result<Request, HeadEnd> {
     let env = Rc::clone(link.env());
     let limit = env.config().timeouts.head;
-    let peer = stream.peer_facts();
     let inbound = &mut stream.inbound;
     let reading = async {
         let fields = inbound.head(|list| list.cloned()).await?;
@@ -121,9 +117,11 @@ async fn read(link: &Rc<Link>, stream: &mut Stream) -> Result<Request, HeadEnd> 
             let fault = Fault::client(FaultKind::HeadTooLong, "the fields are longer than head_bytes_max");
             return Err(HeadFault::Refused(fault).into());
         };
-        // The end of such a request tells that it has no body, and comes with it nearly always.
-        let ends_stream = inbound.ends_with_head(has_no_body_by_habit(&fields)).await?;
-        let request = parse(link, &peer, &fields, ends_stream)?;
+        // The end of such a request tells that it has no body, and comes with it nearly always. One with too many fields is refused
+        // anyway.
+        let waits = has_no_body_by_habit(&fields) && fields.len() <= link.space.head_limits.fields_max;
+        let ends_stream = inbound.ends_with_head(waits.then(|| fields.size())).await?;
+        let request = parse(link, &fields, ends_stream)?;
         let length = match framing::of_request(&request) {
             Ok(Framing::Length(bytes)) => Some(bytes),
             _ => None,
@@ -148,7 +146,8 @@ fn has_no_body_by_habit(fields: &FieldList) -> bool {
     is_get
 }
 
-fn parse(link: &Link, peer: &PeerFacts, fields: &FieldList, ends_stream: bool) -> Result<Request, HeadFault> {
+fn parse(link: &Link, fields: &FieldList, ends_stream: bool) -> Result<Request, HeadFault> {
+    let peer = &link.peer;
     let mut text = link.text.borrow_mut();
     let form = |authority: &[u8]| target_form(link.env(), peer, authority);
     head::write(fields, ends_stream, form, &mut text)?;
@@ -232,7 +231,7 @@ async fn run_if_permitted(link: &Rc<Link>, mut stream: Stream, (head, begun): (B
 
 fn permit(link: &Link, stream: &Stream) -> Result<Option<StreamPermit>, Full> {
     let space = &link.space;
-    if link.streams.get() <= 1 {
+    if link.streams() <= 1 {
         return Ok(None);
     }
     let permit = StreamPermit::take(&space.connections, &space.env, stream.peer().address.ip());

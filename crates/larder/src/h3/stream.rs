@@ -2,6 +2,8 @@
 
 use super::inbound::{Inbound, ReadEnd};
 use super::meters::Flood;
+use super::section::Section;
+use super::turns::Place;
 use super::{Link, number, stream_number};
 use crate::env::{Env, PeerFacts};
 use crate::exchange::stream::{AnswerBody, AnswerHead, BodyEnd, ClientStream, count_upload};
@@ -13,18 +15,20 @@ use crate::socket::OtherSide;
 use crate::ticker::{Timer, Wait};
 use bytes::Bytes;
 use larder_cache::cache::Tier;
-use larder_wire::h3::{ErrorCode, frame, qpack};
+use larder_wire::h3::{ErrorCode, Scope, frame};
 use larder_wire::{Fields, Host, ResponseHead};
-use quinn::{RecvStream, SendStream};
+use quinn::{RecvStream, SendStream, WriteError, Written};
+use std::future::{Future, poll_fn};
 use std::io;
 use std::ops::Range;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::{Poll, ready};
 
 /// A stream of a connection, which the exchange holds. Dropped before its answer is whole, it resets the stream: the client must not take
 /// the end of what was sent for that of the answer.
 pub struct Stream {
     link: Rc<Link>,
-    peer: Rc<PeerFacts>,
     send: SendStream,
     /// The client's side.
     pub inbound: Inbound,
@@ -32,6 +36,8 @@ pub struct Stream {
     /// Frames that wait to be handed over to QUIC.
     queue: Vec<Bytes>,
     queued_bytes: usize,
+    /// When it may write.
+    place: Place,
     /// The timer of its waits; most answers need none.
     timer: Option<Timer>,
     uploaded: u64,
@@ -53,10 +59,10 @@ enum Answer {
 
 impl Stream {
     /// The stream of a request whose bytes may come.
-    pub fn new(link: &Rc<Link>, peer: Rc<PeerFacts>, send: SendStream, receive: RecvStream) -> Stream {
+    pub fn new(link: &Rc<Link>, send: SendStream, receive: RecvStream) -> Stream {
         Stream {
-            peer,
             inbound: Inbound::new(link, receive),
+            place: link.turns.place(URGENCY_AT_FIRST),
             link: Rc::clone(link),
             send,
             answer: Answer::Waited,
@@ -69,30 +75,29 @@ impl Stream {
     }
 
     /// Sends the answer with the urgency of its request (RFC 9218), in which 0 goes first.
-    pub fn prioritise(&self, priority: Option<&[u8]>) {
+    pub fn prioritise(&mut self, priority: Option<&[u8]>) {
         if let Some(urgency) = priority.and_then(urgency) {
             self.have_urgency(urgency);
         }
         self.take_up_urgency();
     }
 
-    fn have_urgency(&self, urgency: u8) {
+    fn have_urgency(&mut self, urgency: u8) {
+        self.place.have_urgency(urgency);
         let _ = self.send.set_priority(i32::from(URGENCY_AT_FIRST) - i32::from(urgency));
     }
 
     /// Takes up what PRIORITY_UPDATE has said of the stream.
-    fn take_up_urgency(&self) {
+    fn take_up_urgency(&mut self) {
         let mut urgencies = self.link.urgencies.borrow_mut();
-        if !urgencies.is_empty()
-            && let Some(urgency) = urgencies.remove(&stream_number(self.send.id()))
-        {
+        if urgencies.is_empty() {
+            return;
+        }
+        let urgency = urgencies.remove(&stream_number(self.send.id()));
+        drop(urgencies);
+        if let Some(urgency) = urgency {
             self.have_urgency(urgency);
         }
-    }
-
-    /// The facts of the connection when the request came.
-    pub fn peer_facts(&self) -> Rc<PeerFacts> {
-        Rc::clone(&self.peer)
     }
 
     /// Waits until the client has the answer, and ends the stream.
@@ -107,10 +112,26 @@ impl Stream {
         // The rest of a request that nobody reads is not wanted (RFC 9114 section 4.1).
         self.inbound.stop(ErrorCode::NoError);
         // A connection that is closed loses what was not acknowledged.
+        self.until_acknowledged().await;
+    }
+
+    /// Waits until the client has acknowledged the whole answer, which goes on at its pace: time counts against the client while it
+    /// acknowledges nothing of any stream of the connection.
+    async fn until_acknowledged(&mut self) {
         let env = Rc::clone(self.env());
-        let limit = env.config().timeouts.download_stall;
-        if env.ticker.timer().limit(limit, Wait::Busy, self.send.stopped()).await.is_err() {
-            let _ = self.send.reset(number(ErrorCode::RequestCancelled));
+        let timer = self.timer.get_or_insert_with(|| env.ticker.timer());
+        loop {
+            let limit = self.pauses.stall_left(&env.config());
+            let (began, before) = (env.ticker.wait_begins(), self.link.acknowledged.bytes());
+            if timer.limit(limit, Wait::Busy, self.send.stopped()).await.is_ok() {
+                return;
+            }
+            let progress = self.link.acknowledged.bytes() - before;
+            if progress == 0 {
+                let _ = self.send.reset(number(ErrorCode::RequestCancelled));
+                return;
+            }
+            self.pauses.note_stall(&env.config(), env.ticker.since(began), progress as usize);
         }
     }
 
@@ -122,13 +143,17 @@ impl Stream {
             self.inbound.stop(code);
             self.queue.clear();
             self.queued_bytes = 0;
+            self.place.leave();
         }
     }
 
     /// Puts bytes behind those that wait.
-    fn queue(&mut self, bytes: Bytes) {
+    fn queue(&mut self, mut bytes: Bytes) {
         self.queued_bytes += bytes.len();
-        self.queue.push(bytes);
+        while bytes.len() > TURN_BYTES {
+            self.queue.push(self.link.acknowledged.counted(bytes.split_to(TURN_BYTES)));
+        }
+        self.queue.push(self.link.acknowledged.counted(bytes));
     }
 
     /// Puts HEADERS behind the bytes that wait, and the head of DATA for a body of so many bytes.
@@ -139,6 +164,18 @@ impl Stream {
             frame::write_data_head(&mut bytes, length);
         }
         self.queue(bytes.into());
+    }
+
+    /// Puts a small head in place of one that is longer than the client takes. It would refuse that.
+    fn refuse_head(&self, bytes: &mut Vec<u8>) {
+        const WORD: &str = "http3-head-too-long";
+        let (env, peer) = (self.env(), &self.link.peer);
+        tracing::info!(client = %peer.address, "an answer's head is longer than a client of HTTP/3 takes");
+        env.finish_unanswered(&peer.listener, peer.address, WORD);
+        *bytes = Section::begin();
+        let section = Section::default();
+        section.write(bytes, b":status", b"502", false);
+        section.write(bytes, b"content-length", b"0", false);
     }
 
     /// Begins DATA for so many bytes, where the head has not done that for the body as a whole. Gives the bytes that may follow.
@@ -176,11 +213,14 @@ impl Stream {
             Ok(Err(ReadEnd::Fault(fault))) => {
                 self.link.fault(fault);
                 self.reset(fault.code);
-                Err(BodyEnd::Broken)
+                Err(match fault.scope {
+                    Scope::Stream => BodyEnd::Malformed("http3-malformed"),
+                    Scope::Connection => BodyEnd::Broken,
+                })
             }
             Ok(Err(ReadEnd::GivenUp)) => {
                 self.link.note(Flood::RapidReset);
-                // An answer that has begun may be whole without the rest of its request (RFC 9114 section 4.1).
+                // An answer that has begun is broken off by its exchange.
                 if self.answer == Answer::Waited {
                     self.reset(ErrorCode::RequestIncomplete);
                 }
@@ -190,6 +230,51 @@ impl Stream {
             Err(_) => Err(BodyEnd::Late),
         }
     }
+}
+
+/// Bytes that a stream may write before the others have their turns.
+const TURN_BYTES: usize = 32 * 1024;
+
+/// The end of a turn.
+struct Wrote {
+    written: Written,
+    /// Others had two turns and more in the time that this one took.
+    was_passed_over: bool,
+}
+
+/// A stream that waits for its turn, until this is dropped.
+struct Turn<'a>(&'a mut Place);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+/// Writes the first of these pieces, as many as fit in one turn, when that comes. Cancel-safe.
+async fn write_in_turn(place: &mut Place, send: &mut SendStream, queue: &mut [Bytes]) -> Result<Wrote, WriteError> {
+    let mut bytes = 0;
+    let fits = |piece: &&Bytes| {
+        bytes += piece.len();
+        bytes <= TURN_BYTES
+    };
+    let pieces = queue.iter().take_while(fits).count().max(1);
+    let turn = Turn(place);
+    poll_fn(|cx| {
+        ready!(turn.0.poll(cx));
+        match pin!(send.write_chunks(&mut queue[..pieces])).poll(cx) {
+            Poll::Ready(written) => {
+                let was_passed_over = turn.0.was_passed_over();
+                turn.0.took();
+                Poll::Ready(written.map(|written| Wrote { written, was_passed_over }))
+            }
+            Poll::Pending => {
+                turn.0.found_no_room();
+                Poll::Pending
+            }
+        }
+    })
+    .await
 }
 
 impl Drop for Stream {
@@ -204,25 +289,35 @@ impl ClientStream for Stream {
     }
 
     fn peer(&self) -> &PeerFacts {
-        &self.peer
+        &self.link.peer
     }
 
     fn begin_answer(&mut self, head: &AnswerHead<'_>) {
         if self.answer != Answer::Waited {
             return;
         }
-        let body = match head.body {
+        let mut body = match head.body {
             AnswerBody::None(_) => Some(0),
             AnswerBody::Known(bytes) => Some(bytes),
             AnswerBody::Unknown => None,
         };
-        self.answer = if body == Some(0) { Answer::Whole } else { Answer::Begun(body) };
-        let mut section = Vec::with_capacity(512);
-        qpack::write_prefix(&mut section);
         let link = Rc::clone(&self.link);
-        let (text, answered_by) = (&mut link.text.borrow_mut(), &link.space.answered_by);
-        render::answer_head(&mut section, qpack::write_field, head, text, answered_by, self.peer.alt_svc());
-        self.queue_headers(&section, body);
+        let section = Section::default();
+        let mut bytes = Section::begin();
+        render::answer_head(
+            &mut bytes,
+            |out, name, value, is_secret| section.write(out, name, value, is_secret),
+            head,
+            &mut link.text.borrow_mut(),
+            &link.space.answered_by,
+            link.peer.alt_svc(),
+        );
+        if !section.fits(&link) {
+            self.refuse_head(&mut bytes);
+            body = Some(0);
+        }
+        self.answer = if body == Some(0) { Answer::Whole } else { Answer::Begun(body) };
+        self.queue_headers(&bytes, body);
     }
 
     fn answer_has_begun(&self) -> bool {
@@ -231,10 +326,15 @@ impl ClientStream for Stream {
 
     fn interim(&mut self, head: &ResponseHead) {
         if self.answer == Answer::Waited {
-            let mut section = Vec::with_capacity(256);
-            qpack::write_prefix(&mut section);
-            render::interim_head(&mut section, qpack::write_field, head);
-            self.queue_headers(&section, None);
+            let section = Section::default();
+            let mut bytes = Section::begin();
+            let write = |out: &mut Vec<u8>, name: &[u8], value: &[u8], is_secret| {
+                section.write(out, name, value, is_secret);
+            };
+            render::interim_head(&mut bytes, write, head);
+            if section.fits(&self.link) {
+                self.queue_headers(&bytes, None);
+            }
         }
     }
 
@@ -285,12 +385,12 @@ impl ClientStream for Stream {
         }
         self.answer = Answer::Whole;
         if let Some(trailers) = trailers.filter(|trailers| !trailers.is_empty()) {
-            let mut section = Vec::with_capacity(256);
-            qpack::write_prefix(&mut section);
-            trailers.iter().for_each(|(name, value)| {
-                qpack::write_field(&mut section, name.as_bytes(), value, false);
-            });
-            self.queue_headers(&section, None);
+            let section = Section::default();
+            let mut bytes = Section::begin();
+            trailers.iter().for_each(|(name, value)| section.write(&mut bytes, name.as_bytes(), value, false));
+            if section.fits(&self.link) {
+                self.queue_headers(&bytes, None);
+            }
         }
     }
 
@@ -307,27 +407,30 @@ impl ClientStream for Stream {
     }
 
     /// Waits until QUIC has taken all bytes. A client that gives the stream no room for longer than `timeouts.write` at once, or
-    /// `timeouts.download_stall` in all, loses it.
+    /// `timeouts.download_stall` in all, loses it. While others have their turns, the client is as slow as it is on all of them.
     async fn flush(&mut self) -> io::Result<usize> {
-        let mut waits = 1;
         let env = Rc::clone(&self.link.space.env);
         while !self.queue.is_empty() {
             self.take_up_urgency();
             let limit = self.pauses.stall_left(&env.config());
-            let began = env.ticker.wait_begins();
+            let (began, before) = (env.ticker.wait_begins(), self.link.acknowledged.bytes());
             let timer = self.timer.get_or_insert_with(|| env.ticker.timer());
-            match timer.limit(limit, Wait::Busy, self.send.write_chunks(&mut self.queue)).await {
-                Ok(Ok(written)) => {
+            let writing = write_in_turn(&mut self.place, &mut self.send, &mut self.queue);
+            let wrote = timer.limit(limit, Wait::Busy, writing).await;
+            let progress = || (self.link.acknowledged.bytes() - before) as usize;
+            match wrote {
+                Ok(Ok(Wrote { written, was_passed_over })) => {
+                    let progress = if was_passed_over { written.bytes } else { progress().max(written.bytes) };
                     self.queue.drain(..written.chunks);
                     self.queued_bytes -= written.bytes;
-                    self.pauses.note_stall(&env.config(), env.ticker.since(began), written.bytes);
-                    if !self.queue.is_empty() {
-                        waits = 2;
-                    }
+                    self.pauses.note_stall(&env.config(), env.ticker.since(began), progress);
                 }
                 Ok(Err(_)) => {
                     self.reset(ErrorCode::RequestCancelled);
                     return Err(io::ErrorKind::BrokenPipe.into());
+                }
+                Err(_) if progress() > 0 && !self.place.was_passed_over() => {
+                    self.pauses.note_stall(&env.config(), env.ticker.since(began), progress());
                 }
                 Err(_) => {
                     self.reset(ErrorCode::RequestCancelled);
@@ -335,7 +438,8 @@ impl ClientStream for Stream {
                 }
             }
         }
-        Ok(waits)
+        // Of an answer in larger steps more would wait here, for a hundred streams at once.
+        Ok(2)
     }
 
     async fn flush_if_full(&mut self) -> io::Result<()> {

@@ -1,5 +1,8 @@
 //! Priorities of requests (RFC 9218).
 
+/// Urgencies are numbers below this.
+pub const URGENCIES: usize = 8;
+
 /// The urgency of a request that states none (RFC 9218 section 4.1).
 pub const URGENCY_AT_FIRST: u8 = 3;
 

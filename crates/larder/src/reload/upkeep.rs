@@ -54,10 +54,13 @@ impl Shared {
                 continue;
             }
             open.files = files;
-            let OpenListener { configured, bound, listener: old, .. } = open;
+            let OpenListener { configured, bound, listener: old, has_quic_socket, .. } = open;
             match listener(listen, &self.common.site_certificates) {
                 Ok(new) => {
                     new.is_bound_to(*bound);
+                    if *has_quic_socket && !listen.http3 {
+                        new.has_spoken_http3();
+                    }
                     old.replace_by(Arc::clone(&new));
                     *old = new;
                     tracing::info!("listen {configured}: its certificates have changed, and count now");

@@ -131,6 +131,8 @@ pub struct OpenListener {
     pub listener: Arc<Listener>,
     /// The file of its Unix socket, where it has one.
     pub file: Option<SocketFile>,
+    /// Whether a worker has a socket of UDP for it: once it has spoken HTTP/3, also where it speaks that no more.
+    pub has_quic_socket: bool,
 }
 
 struct OpenRun {

@@ -129,6 +129,7 @@ impl Simulated {
             files: CertificateStamp::default(),
             listener: Arc::clone(&listener),
             file: None,
+            has_quic_socket: false,
         });
         shared.note_own_addresses(shared.listeners.lock().iter());
         let (mut workers, mut serving) = (Vec::new(), Vec::new());

@@ -96,7 +96,7 @@ impl State {
             Ok(event) => Ok((event, length)),
             Err(Trouble::Fault(H2Fault { scope: Scope::Stream(stream), code, .. })) => {
                 self.note(Flood::MadeReset)?;
-                self.reset(stream, code);
+                self.reset_for_fault(stream, code);
                 Ok((None, length))
             }
             Err(trouble) => Err(trouble),
@@ -156,7 +156,7 @@ impl State {
             return Ok(());
         }
         match self.ended_by(stream) {
-            Some(EndedBy::Larder) => Ok(()),
+            Some(EndedBy::Larder | EndedBy::Fault) => Ok(()),
             Some(EndedBy::Client) => {
                 Err(H2Fault::connection(ErrorCode::StreamClosed, "HEADERS on a stream that has ended").into())
             }
@@ -164,7 +164,7 @@ impl State {
         }
     }
 
-    fn ended_by(&self, stream: u32) -> Option<EndedBy> {
+    pub(super) fn ended_by(&self, stream: u32) -> Option<EndedBy> {
         self.ended.iter().rev().find(|(ended, _)| *ended == stream).map(|(_, by)| *by)
     }
 
@@ -243,7 +243,7 @@ impl State {
         let Some(state) = self.streams.get_mut(&stream) else {
             return match self.ended_by(stream) {
                 _ if stream > self.last_stream => Err(protocol("DATA on a stream that was not opened")),
-                Some(EndedBy::Larder) => Ok(()),
+                Some(EndedBy::Larder | EndedBy::Fault) => Ok(()),
                 _ => Err(closed.into()),
             };
         };

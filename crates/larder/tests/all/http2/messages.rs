@@ -1,7 +1,7 @@
 //! Requests and answers as fields: malformed ones, and those that must not become something else over HTTP/1.1.
 
 use super::client::{connect, get};
-use super::{log, site};
+use super::{came_whole, log, site};
 use crate::seen::stand;
 use larder_wire::h2::ErrorCode;
 use larder_wire::h2::frame;
@@ -234,4 +234,50 @@ fn a_listener_may_speak_http_1_1_alone() {
     let (_server, address) = site(folder.path(), listen);
     let answer = stand::exchange(address, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 505 ") || answer.starts_with("HTTP/1.1 400 "), "{answer}");
+}
+
+/// A request that turns out to be malformed behind all the bytes that its length promised does not reach its origin whole, and has the
+/// word in the log.
+#[test]
+fn a_body_whose_end_is_malformed_reaches_no_origin_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, address) = site(folder.path(), "");
+    let mut client = connect(address);
+    let cases = ["/whole/2/more", "/whole/2/trailers", "/whole/2/reset"];
+    for (stream, path) in (1..).step_by(2).zip(cases) {
+        let fields = [
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":authority", "site.test"),
+            (":path", path),
+            ("content-length", "3"),
+        ];
+        client.request(stream, &fields, false);
+        client.data(stream, b"abc", false);
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        match path {
+            "/whole/2/more" => client.data(stream, b"d", true),
+            "/whole/2/trailers" => client.request(stream, &[(":path", "/evil")], true),
+            _ => client.send(|out| frame::write_reset(out, stream, ErrorCode::Cancel)),
+        }
+    }
+    assert_eq!(client.ask(7, "/fresh").status(), "200");
+    let right = [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":authority", "site.test"),
+        (":path", "/whole/2"),
+        ("content-length", "3"),
+    ];
+    client.request(9, &right, false);
+    client.data(9, b"abc", false);
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    client.data(9, b"", true);
+    assert_eq!(client.answer(9).status(), "200");
+    assert!(came_whole("/whole/2"));
+    for path in cases {
+        assert!(!came_whole(path), "{path}");
+    }
+    let log = log(server, folder.path());
+    assert_eq!(log.matches("http2-malformed").count(), 2, "{log}");
 }

@@ -14,7 +14,16 @@ use larder::server::Server;
 use std::io::{BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::sync::Mutex;
 use std::time::Duration;
+
+/// The targets below `/whole` whose requests have come to an origin with all of their bodies.
+static WHOLE: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Whether an origin has had all of a request for this target, which no other test has.
+pub fn came_whole(target: &str) -> bool {
+    WHOLE.lock().unwrap().iter().any(|whole| whole == target)
+}
 
 /// An origin that answers by the first word of the path. Each answer but those with bytes of their own repeats the request.
 pub fn serve(stream: &TcpStream) -> Option<()> {
@@ -30,6 +39,9 @@ pub fn serve(stream: &TcpStream) -> Option<()> {
             return None;
         }
         let body = read_body(&head, &mut lines)?;
+        if word == "whole" {
+            WHOLE.lock().unwrap().push(path.clone());
+        }
         let mut out = stream;
         let echo = format!("{head}{}", String::from_utf8_lossy(&body));
         match word {
@@ -67,8 +79,12 @@ pub fn serve(stream: &TcpStream) -> Option<()> {
             }
             "slow" => {
                 write!(out, "HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nContent-Length: 4\r\n\r\nsl").ok()?;
-                std::thread::sleep(Duration::from_millis(600));
+                let millis = words.next().and_then(|millis| millis.parse().ok()).unwrap_or(600);
+                std::thread::sleep(Duration::from_millis(millis));
                 write!(out, "ow").ok()?;
+            }
+            "elsewhere" => {
+                write!(out, "HTTP/1.1 200 OK\r\nAlt-Svc: h3=\":9\"\r\nContent-Length: 2\r\n\r\nok").ok()?;
             }
             "half" => {
                 write!(out, "HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nContent-Length: 4\r\n\r\nha").ok()?;
@@ -109,7 +125,7 @@ fn read_body(head: &str, lines: &mut impl std::io::BufRead) -> Option<Vec<u8>> {
     }
     let length = lower.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
     lines.take(length).read_to_end(&mut body).ok()?;
-    Some(body)
+    (body.len() as u64 == length).then_some(body)
 }
 
 /// A server of the site `site.test`, with these settings beside.

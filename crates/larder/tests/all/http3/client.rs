@@ -9,7 +9,7 @@ use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, Connection, ConnectionError, Endpoint, ReadToEndError, RecvStream, SendStream, VarInt};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::future::Future;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
@@ -126,9 +126,14 @@ pub fn data(bytes: &[u8]) -> Vec<u8> {
 
 /// The beginning of a control stream, with SETTINGS.
 pub fn control() -> Vec<u8> {
+    control_with(&Settings::default())
+}
+
+/// The same with these parameters.
+pub fn control_with(settings: &Settings) -> Vec<u8> {
     let mut out = Vec::new();
     UniKind::write_control(&mut out);
-    frame::write_settings(&mut out, &Settings::default());
+    frame::write_settings(&mut out, settings);
     out
 }
 
@@ -162,9 +167,14 @@ impl Client {
     }
 
     pub fn with(address: SocketAddr, config: ClientConfig) -> Result<Client, ConnectionError> {
+        Client::with_from(1, address, config)
+    }
+
+    /// From the address of this machine that ends so.
+    pub fn with_from(last: u8, address: SocketAddr, config: ClientConfig) -> Result<Client, ConnectionError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let entered = runtime.enter();
-        let endpoint = Endpoint::client(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)).unwrap();
+        let endpoint = Endpoint::client(SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 0))).unwrap();
         drop(entered);
         let connecting = async {
             let connecting = endpoint.connect_with(config, address, "site.test").unwrap();

@@ -10,7 +10,7 @@ use quinn::ConnectionError;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::TcpStream;
 
 #[test]
 fn a_server_that_goes_down_lets_requests_come_to_their_end() {
@@ -40,6 +40,42 @@ fn a_server_that_goes_down_lets_requests_come_to_their_end() {
     stopping.join().unwrap();
 }
 
+/// All that the server says on its control stream.
+fn said(client: &Client, own: &mut quinn::RecvStream) -> Vec<u8> {
+    client.wait(async {
+        let mut said = Vec::new();
+        while let Ok(Some(chunk)) = own.read_chunk(1_000, true).await {
+            said.extend_from_slice(&chunk.bytes);
+        }
+        said
+    })
+}
+
+#[test]
+fn a_server_that_goes_down_says_so_where_no_request_came() {
+    let folder = tempfile::tempdir().unwrap();
+    let Site { server, address, certificate } = Site::open(folder.path());
+    let mut client = Client::with(address, tls(&certificate, None)).unwrap();
+    client.uni(&control());
+    let mut own = client.wait(client.quic.accept_uni()).unwrap();
+    let stopping = std::thread::spawn(move || server.stop());
+    let said = said(&client, &mut own);
+    assert!(said.ends_with(&[0x7, 1, 0]), "{said:x?}");
+    assert_eq!(client.closed(), (ErrorCode::NoError.number(), String::new()));
+    stopping.join().unwrap();
+}
+
+/// `timeouts.idle` counts from the end of the last answer.
+#[test]
+fn a_connection_is_idle_once_its_last_answer_is_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = Site::with(folder.path(), "", "[timeouts]\nidle = \"1s\"\n");
+    let client = Client::to(&site);
+    assert_eq!(client.get("/slow/2500").text(), "slow");
+    client.pause(500);
+    assert_eq!(client.get("/fresh").status(), "200");
+}
+
 #[test]
 fn connections_without_requests_are_closed() {
     let folder = tempfile::tempdir().unwrap();
@@ -47,6 +83,11 @@ fn connections_without_requests_are_closed() {
     let client = Client::to(&site);
     assert_eq!(client.get("/fresh").status(), "200");
     assert_eq!(client.closed(), (ErrorCode::NoError.number(), "no request came for timeouts.idle".to_owned()));
+    // The control stream says before that no request is taken any more, where no request came.
+    let client = Client::to(&site);
+    let mut own = client.wait(client.quic.accept_uni()).unwrap();
+    assert!(said(&client, &mut own).ends_with(&[0x7, 1, 0]));
+    assert_eq!(client.closed().0, ErrorCode::NoError.number());
     // A head that does not end is given up alone, and an answer that takes longer is waited for.
     let client = Client::to(&site);
     let (_send, mut receive) = client.begin(&headers(&get("/echo"))[..10], false);
@@ -75,33 +116,6 @@ fn a_client_has_as_many_connections_as_over_tcp() {
     assert!(statuses.contains(&"503".to_owned()), "{statuses:?}");
     let log = site.log(folder.path());
     assert!(log.matches("connections-per-client-max").count() >= 3, "{log}");
-}
-
-/// A client that moves to another address keeps its connection, and is judged by that address.
-#[test]
-fn a_client_may_move() {
-    let folder = tempfile::tempdir().unwrap();
-    let rule = "[[rule]]\nwhen = { client = \"127.0.0.9\" }\ndo = { deny = true }\n";
-    let site = Site::with(folder.path(), "", rule);
-    let client = Client::to(&site);
-    let move_to = |last| {
-        let socket = UdpSocket::bind(SocketAddr::from(([127, 0, 0, last], 0))).unwrap();
-        let entered = client.runtime.enter();
-        client.endpoint.rebind(socket).unwrap();
-        drop(entered);
-    };
-    assert_eq!(client.get("/fresh").status(), "200");
-    move_to(8);
-    assert_eq!(client.get("/echo/8").status(), "200");
-    // The first packet from there may overtake the proof that the client is there.
-    stand::wait_for("the client's new address", || client.get("/echo/8").text().contains("127.0.0.8"));
-    move_to(9);
-    stand::wait_for("the rule about the newest address", || client.get("/fresh").status() == "403");
-    move_to(8);
-    stand::wait_for("the address before", || client.get("/fresh").status() == "200");
-    drop(client);
-    let log = site.log(folder.path());
-    assert!(log.lines().any(|line| line.starts_with("127.0.0.8 ")), "{log}");
 }
 
 #[test]
@@ -136,12 +150,19 @@ fn a_reload_changes_certificates_and_ends_http3() {
     stand::wait_for("the new certificate", || connect(&second).is_ok());
     assert!(connect(&first).is_err());
     assert_eq!(before.get("/fresh").status(), "200", "an open connection goes on");
+    let (_send, mut under_way) = before.begin(&headers(&get("/slow/3000")), true);
+    before.wait(under_way.read_chunk(1, true)).unwrap().unwrap();
     steered.reload(&with("")).unwrap();
+    // While an answer of before is under way, HTTP/3 is switched on again, and off.
+    steered.reload(&with("http3 = true")).unwrap();
+    stand::wait_for("a connection", || connect(&second).is_ok_and(|client| client.get("/fresh").status() == "200"));
+    steered.reload(&with("")).unwrap();
+    assert!(before.wait(under_way.read_to_end(1_000)).unwrap().ends_with(b"slow"));
     assert_eq!(before.closed().0, ErrorCode::NoError.number());
+    assert!(matches!(connect(&second), Err(ConnectionError::ConnectionClosed(_))), "it is refused at once");
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(b"\x16\x03\x01").unwrap();
-    // A listener may begin to speak HTTP/3 too, once the last connection of before is gone.
-    stand::wait_for("HTTP/3 once more", || steered.reload(&with("http3 = true")).is_ok());
+    steered.reload(&with("http3 = true")).unwrap();
     stand::wait_for("a connection", || connect(&second).is_ok_and(|client| client.get("/fresh").status() == "200"));
 }
 

@@ -119,3 +119,26 @@ fn handshakes_that_are_left_end() {
     let log = site.log(folder.path());
     assert_eq!(log.matches("tls-late").count(), CLIENTS, "{log}");
 }
+
+/// Heads whose fields are here, but not the end of their requests, take memory as those do that are not whole.
+#[test]
+fn heads_that_wait_for_their_end_count_as_heads_under_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = Site::with(folder.path(), "", "[limits]\nheads_bytes_max = \"128KiB\"\n");
+    let client = Client::to(&site);
+    let long = "a".repeat(8_000);
+    let mut fields = get("/echo");
+    fields.push(("x-long", &long));
+    let mut waiting: Vec<_> = (0..20).map(|_| client.begin(&headers(&fields), false)).collect();
+    let last = client.answer(&mut waiting.last_mut().unwrap().1);
+    assert_eq!(last.reset, Some(ErrorCode::ExcessiveLoad.number()), "{last:?}");
+    // One with too many lines is refused before its end.
+    let many: Vec<(String, &str)> = (0..200).map(|number| (format!("x-{number}"), "a")).collect();
+    let many: Vec<(&str, &str)> = many.iter().map(|(name, value)| (&**name, *value)).collect();
+    let (_send, mut receive) = client.begin(&headers(&[&get("/echo")[..], &many].concat()), false);
+    assert_eq!(client.answer(&mut receive).status(), "431");
+    drop(waiting);
+    drop(client);
+    let log = site.log(folder.path());
+    assert!(log.contains("heads-bytes-max"), "{log}");
+}

@@ -1,10 +1,10 @@
 //! Requests as fields and frames: malformed ones, and frames and streams where they may not be.
 
 use super::Site;
-use super::client::{Client, control, data, get, headers};
+use super::client::{Client, code, control, control_with, data, get, headers};
 use crate::http2::messages::malformed;
-use larder_wire::h3::ErrorCode;
-use larder_wire::h3::frame::write_head;
+use larder_wire::h3::frame::{Settings, write_head};
+use larder_wire::h3::{ErrorCode, varint};
 
 fn frame(number: u64, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
@@ -177,4 +177,67 @@ fn frames_and_streams_where_they_may_not_be() {
     assert_eq!(client.closed().0, ErrorCode::ClosedCriticalStream.number());
     let log = site.log(folder.path());
     assert_eq!(log.matches("http3-fault").count(), on_request.len() + 12, "{log}");
+}
+
+/// The server's control stream lasts as long as its connection, on both sides (RFC 9114 section 6.2.1).
+#[test]
+fn a_client_that_stops_the_control_stream_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = Site::open(folder.path());
+    let client = Client::to(&site);
+    let mut own = client.wait(client.quic.accept_uni()).unwrap();
+    own.stop(code(ErrorCode::NoError)).unwrap();
+    assert_eq!(client.closed().0, ErrorCode::ClosedCriticalStream.number());
+}
+
+/// PRIORITY_UPDATE is for requests that are open or may still come (RFC 9218 section 7.2).
+#[test]
+fn priorities_are_for_streams_that_can_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = Site::open(folder.path());
+    let update = |stream: u64| {
+        let mut payload = Vec::new();
+        varint::write(&mut payload, stream);
+        payload.extend_from_slice(b"u=1");
+        frame(0xf0700, &payload)
+    };
+    let mut client = Client::to(&site);
+    assert_eq!(client.get("/fresh").status(), "200");
+    for stream in [0, 4, 8, 99 * 4] {
+        client.runtime.block_on(client.unis[0].write_all(&update(stream))).unwrap();
+    }
+    assert_eq!(client.get("/fresh").status(), "200");
+    client.runtime.block_on(client.unis[0].write_all(&update(102 * 4))).unwrap();
+    assert_eq!(client.closed().0, ErrorCode::Id.number());
+    drop(client.unis.pop());
+}
+
+/// A head that is longer than the client takes is not sent (RFC 9114 section 4.2.2).
+#[test]
+fn heads_are_no_longer_than_the_client_takes() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = Site::open(folder.path());
+    let mut client = Client::bare(&site);
+    client.uni(&control_with(&Settings { field_section_bytes_max: Some(200), ..Settings::default() }));
+    // The parameters overtake no request: they come before it.
+    client.pause(200);
+    for path in ["/fresh", "/fresh", "/big/1000000"] {
+        let answer = client.get(path);
+        assert_eq!((answer.status(), answer.body.len()), ("502", 0), "{answer:?}");
+        assert!(answer.heads[0].iter().map(|(name, value)| name.len() + value.len() + 32).sum::<usize>() <= 200);
+    }
+    drop(client);
+    let log = site.log(folder.path());
+    assert_eq!(log.matches("http3-head-too-long").count(), 3, "{log}");
+}
+
+/// The kind of a stream comes with its first byte or within `timeouts.head`.
+#[test]
+fn streams_without_a_kind_are_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = Site::with(folder.path(), "", "[timeouts]\nhead = \"300ms\"\n");
+    let mut client = Client::to(&site);
+    client.uni(&[0x40]);
+    assert!(client.wait(client.unis[1].stopped()).unwrap().is_some());
+    assert_eq!(client.get("/fresh").status(), "200");
 }

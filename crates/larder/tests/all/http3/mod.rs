@@ -8,9 +8,12 @@ mod floods;
 mod forger;
 mod memory;
 mod messages;
+mod moves;
 mod origins;
 mod programs;
+mod relay;
 mod sessions;
+mod windows;
 
 use crate::http2::serve;
 use crate::seen::process::Running;

@@ -1,7 +1,8 @@
 //! Requests over HTTP/3 as origins get them.
 
-use super::client::{Client, data, get, headers, tls};
+use super::client::{Client, code, data, get, headers, tls};
 use super::{Site, write_certificate};
+use crate::http2::came_whole;
 use crate::seen::stand;
 use larder_wire::h3::ErrorCode;
 
@@ -95,4 +96,51 @@ fn origins_may_speak_http2() {
     server.stop();
     let seen = crate::http2::log(back, behind.path());
     assert!(seen.lines().count() == 4 && seen.lines().all(|line| line.contains("HTTP/2.0\"")), "{seen}");
+}
+
+/// A request that turns out to be malformed behind all the bytes that its length promised does not reach its origin whole, and has the
+/// word in the log.
+#[test]
+fn a_body_whose_end_is_malformed_reaches_no_origin_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = Site::open(folder.path());
+    let client = Client::to(&site);
+    let post = |path| {
+        let mut fields = get(path);
+        (fields[0].1, fields[3].1) = ("POST", path);
+        fields.push(("content-length", "3"));
+        [headers(&fields), data(b"abc")].concat()
+    };
+    let cases = ["/whole/3/more", "/whole/3/trailers", "/whole/3/reset"];
+    for path in cases {
+        let (mut send, mut receive) = client.begin(&post(path), false);
+        client.pause(300);
+        match path {
+            "/whole/3/more" => client.wait(send.write_all(&data(b"d"))).unwrap(),
+            "/whole/3/trailers" => client.wait(send.write_all(&headers(&[(":path", "/evil")]))).unwrap(),
+            _ => send.reset(code(ErrorCode::RequestCancelled)).unwrap(),
+        }
+        assert!(client.answer(&mut receive).reset.is_some(), "{path}");
+    }
+    let (mut send, mut receive) = client.begin(&post("/whole/3"), false);
+    client.pause(100);
+    send.finish().unwrap();
+    assert_eq!(client.answer(&mut receive).status(), "200");
+    assert!(came_whole("/whole/3"));
+    for path in cases {
+        assert!(!came_whole(path), "{path}");
+    }
+    drop(client);
+    let log = site.log(folder.path());
+    assert_eq!(log.matches("http3-malformed").count(), 2, "{log}");
+}
+
+/// Larder serves the site at the listener's port, so the origin's word about other ports is not for clients.
+#[test]
+fn an_alt_svc_of_the_origin_is_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = Site::open(folder.path());
+    let answer = Client::to(&site).get("/elsewhere");
+    let all: Vec<_> = answer.heads[0].iter().filter(|(name, _)| name == "alt-svc").map(|(_, value)| &**value).collect();
+    assert_eq!(all, [format!("h3=\":{}\"; ma=86400", site.address.port())], "{answer:?}");
 }
