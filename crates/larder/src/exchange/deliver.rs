@@ -782,7 +782,8 @@ pub fn page_for_body(end: &BodyEnd) -> Page {
     match end {
         BodyEnd::Fault(fault) => rules::fault_page(fault.kind, fault.detail),
         BodyEnd::Late => request_timeout(),
-        BodyEnd::Malformed(word) => malformed(word),
+        // Nobody sees it, for the stream is reset. The record has its word.
+        BodyEnd::Malformed(word) => Page::new(400, word, "The request is malformed.", "Mend the client.").closing(),
         BodyEnd::Broken => client_gone(),
     }
 }
@@ -790,11 +791,6 @@ pub fn page_for_body(end: &BodyEnd) -> Page {
 /// The error page for a request that took too long to come.
 pub fn request_timeout() -> Page {
     Page::new(408, "request-timeout", "The request did not come to its end in time.", "Send it again.").closing()
-}
-
-/// The page of a request that turned out to be malformed. Nobody sees it, for the stream is reset, but the record has its word.
-fn malformed(word: &'static str) -> Page {
-    Page::new(400, word, "The request is malformed.", "Tell the author of the client.").closing()
 }
 
 /// The error page for a client that ended its direction of the connection before its request was over.
