@@ -85,9 +85,13 @@ fn squid(folder: &Path, parents: &[(&'static str, u32)]) -> Squid {
     // Names of its shared memory hang on the service name, which another Squid of this machine may have.
     let child = program.args(["-N", "-n", &format!("carp{}", address.port()), "-f"]).arg(folder.join("squid.conf"));
     let child = child.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let squid = Squid { child, address };
+    let mut squid = Squid { child, address };
     let end = Instant::now() + WITHIN;
     while TcpStream::connect(address).is_err() {
+        // Another program may have taken the port since.
+        if squid.child.try_wait().is_ok_and(|ended| ended.is_some()) && Instant::now() + WITHIN / 2 < end {
+            return self::squid(folder, parents);
+        }
         assert!(
             Instant::now() < end,
             "Squid does not start: {}",

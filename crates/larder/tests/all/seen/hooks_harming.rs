@@ -150,7 +150,7 @@ fn a_process_that_wrote_garbage_or_closed_its_connections_is_replaced_and_told()
 #[test]
 fn no_call_goes_on_past_its_time_whatever_it_has_written() {
     // Without a bound of its own, a note that lies would hold for forty times that.
-    let stage = stage("standby = 1\nhook_time = \"1s\"\n");
+    let stage = stage("standby = 1\nhook_time = \"400ms\"\n");
     assert_eq!(status(&stage.ask("/other", "")), "200");
     for path in ["/garbage/hangs", "/garbage/small", "/closes/hangs", "/lies", "/lies/wildly"] {
         let before = pids(&stage);
