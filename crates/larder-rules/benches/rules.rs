@@ -105,7 +105,7 @@ fn rule(number: usize) -> Option<Rule> {
             when.port = vec![PortRange::parse("80")?];
         }
     }
-    let mut rule = Rule { when, ..Rule::default() };
+    let mut rule = Rule { when: when.into(), ..Rule::default() };
     rule.does.verdict = Some(Verdict::Deny { status: 403, page: None });
     Some(rule)
 }

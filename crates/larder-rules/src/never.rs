@@ -89,7 +89,7 @@ mod tests {
     fn rule(place: &str, when: When, ends: bool) -> Rule {
         let verdict = ends.then_some(Verdict::Allow);
         let does = Do { verdict, never: !ends, ..Do::default() };
-        Rule { name: "".into(), place: Place(place.into()), when, does }
+        Rule { name: "".into(), place: Place(place.into()), when: when.into(), does }
     }
 
     fn host(names: &[&str]) -> When {

@@ -10,6 +10,7 @@ use crate::{HostPattern, NamePattern, Networks, PathPattern};
 use larder_wire::{Method, Scheme};
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// One rule of the table.
@@ -19,8 +20,8 @@ pub struct Rule {
     pub name: Box<str>,
     /// Where it stands.
     pub place: Place,
-    /// When it holds.
-    pub when: When,
+    /// When it holds; the settings that it was compiled from share it.
+    pub when: Arc<When>,
     /// Its verdict and its effects.
     pub does: Do,
 }

@@ -153,7 +153,7 @@ fn draw_rules(draw: &mut Draw) -> Vec<Rule> {
     let len = draw.of(&[1, 3, 10, 40, 130]);
     (0..len)
         .map(|_| {
-            let mut rule = Rule { when: draw_when(draw, 0), ..Rule::default() };
+            let mut rule = Rule { when: draw_when(draw, 0).into(), ..Rule::default() };
             rule.does.verdict = match draw.below(4) {
                 0 => Some(Verdict::Deny { status: 403, page: None }),
                 1 => Some(Verdict::Allow),
@@ -436,7 +436,7 @@ fn held(rules: Vec<Rule>, request: &Request) -> Result<Vec<u16>, Stop> {
 fn the_first_verdict_ends_the_table_and_effects_add_up() {
     let rule = |host: &str, verdict: Option<Verdict>| {
         let when = When { host: vec![HostPattern::parse(host).unwrap()], ..When::default() };
-        let mut rule = Rule { when, ..Rule::default() };
+        let mut rule = Rule { when: when.into(), ..Rule::default() };
         rule.does.verdict = verdict;
         rule
     };
@@ -466,7 +466,7 @@ fn not_and_any_nest() {
         (When { not: vec![When { not: vec![host("a.test")], ..When::default() }], ..When::default() }, true),
         (When { not: vec![When { any: vec![host("b.test")], ..port("80") }], ..When::default() }, true),
     ] {
-        let rules = vec![Rule { when: when.clone(), ..Rule::default() }];
+        let rules = vec![Rule { when: when.clone().into(), ..Rule::default() }];
         assert_eq!(held(rules, &request), Ok(if wanted { vec![0] } else { vec![] }), "{when:?}");
     }
 }

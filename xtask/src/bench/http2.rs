@@ -3,11 +3,10 @@
 
 use super::field::{self, Contestant, Doors, on_core};
 use super::report::{figure, machine, median_of, ratio};
-use super::table::{Origin, turn};
+use super::table::{Origin, Played, play_cells};
 use super::tool::{Load, Sample, Script, Tool};
 use crate::lab::{self, Lab};
 use crate::shell::{self, Trouble};
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
@@ -81,7 +80,7 @@ struct Running {
     version: String,
 }
 
-type Samples = BTreeMap<(usize, Server), Vec<Option<Sample>>>;
+type Samples = Played<Server>;
 
 /// Plays all and gives the page.
 pub fn play(root: &Path, rounds: usize, seconds: u64) -> Result<String, Trouble> {
@@ -94,21 +93,9 @@ pub fn play(root: &Path, rounds: usize, seconds: u64) -> Result<String, Trouble>
         CELLS.iter().try_for_each(|cell| prove(cell, &started))?;
         running.push(started);
     }
-    let mut samples = Samples::new();
-    for round in 0..=rounds {
-        for (at, cell) in CELLS.iter().enumerate() {
-            let mut order: Vec<&Running> = running.iter().collect();
-            turn(&mut order, round);
-            for each in order {
-                let sample = cell.load(each).sample(&lab, each.id, origin.id, seconds, round as u64)?;
-                // The first one warms up.
-                if round > 0 {
-                    samples.entry((at, each.server)).or_default().push(Some(sample));
-                }
-            }
-        }
-        println!("http2, round {round} of {rounds}");
-    }
+    let sample =
+        |at: usize, each: &Running, round| CELLS[at].load(each).sample(&lab, each.id, origin.id, seconds, round);
+    let samples = play_cells("http2", rounds, CELLS.len(), &running, |each| each.server, sample)?;
     Ok(page(rounds, seconds, &running, &samples))
 }
 

@@ -2,11 +2,10 @@
 
 use super::field::on_core;
 use super::report::{figure, machine, median_of, ratio};
-use super::table::{Origin, turn};
+use super::table::{Origin, Played, play_cells};
 use super::tool::{Load, Sample, Script, Tool};
 use crate::lab::{self, Lab};
 use crate::shell::{self, Trouble};
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -59,7 +58,7 @@ struct Running {
     ids: [u32; CELLS.len()],
 }
 
-type Samples = BTreeMap<(usize, Server), Vec<Option<Sample>>>;
+type Samples = Played<Server>;
 
 /// Plays all and gives the page.
 pub fn play(root: &Path, rounds: usize, seconds: u64) -> Result<String, Trouble> {
@@ -72,22 +71,10 @@ pub fn play(root: &Path, rounds: usize, seconds: u64) -> Result<String, Trouble>
     for server in Server::ALL {
         running.push(start(server, (&larder, &ends), &mut lab, &origin)?);
     }
-    let mut samples = Samples::new();
-    for round in 0..=rounds {
-        for (at, cell) in CELLS.iter().enumerate() {
-            let mut order: Vec<&Running> = running.iter().collect();
-            turn(&mut order, round);
-            for each in order {
-                let sample =
-                    cell.load(at, each, (&ends, &lab)).sample(&lab, each.ids[at], origin.id, seconds, round as u64)?;
-                // The first one warms up, and fills the store.
-                if round > 0 {
-                    samples.entry((at, each.server)).or_default().push(Some(sample));
-                }
-            }
-        }
-        println!("http3, round {round} of {rounds}");
-    }
+    let sample = |at: usize, each: &Running, round| {
+        CELLS[at].load(at, each, (&ends, &lab)).sample(&lab, each.ids[at], origin.id, seconds, round)
+    };
+    let samples = play_cells("http3", rounds, CELLS.len(), &running, |each| each.server, sample)?;
     let version = shell::ask(Command::new(&larder).arg("--version"))?;
     Ok(page(version.trim(), rounds, seconds, &samples))
 }

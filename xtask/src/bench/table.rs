@@ -241,6 +241,36 @@ pub fn turn<T>(order: &mut [T], round: usize) {
     }
 }
 
+/// The samples of each cell at each server.
+pub type Played<S> = BTreeMap<(usize, S), Vec<Option<Sample>>>;
+
+/// Plays cells at servers that run already, each idle while another one has its turn. The first round warms up, and fills the
+/// stores.
+pub fn play_cells<R, S: Ord>(
+    name: &str,
+    rounds: usize,
+    cells: usize,
+    running: &[R],
+    server: impl Fn(&R) -> S,
+    sample: impl Fn(usize, &R, u64) -> Result<Sample, Trouble>,
+) -> Result<Played<S>, Trouble> {
+    let mut samples = Played::new();
+    for round in 0..=rounds {
+        for cell in 0..cells {
+            let mut order: Vec<&R> = running.iter().collect();
+            turn(&mut order, round);
+            for each in order {
+                let sample = sample(cell, each, round as u64)?;
+                if round > 0 {
+                    samples.entry((cell, server(each))).or_insert_with(Vec::new).push(Some(sample));
+                }
+            }
+        }
+        println!("{name}, round {round} of {rounds}");
+    }
+    Ok(samples)
+}
+
 /// No two runs of a process draw the same addresses, nor two of this command within a cache's life.
 fn seed(round: usize, cell: usize, kind: Kind) -> u64 {
     let process = u64::from(std::process::id()) << 24;

@@ -55,6 +55,11 @@ impl Distribution {
             Self::Pareto { .. } | Self::Empirical(_) => self.quantile(stream.unit()),
         }
     }
+
+    /// Draws how many requests a connection carries: one at least, and any number where nothing is said.
+    pub fn draw_uses(uses: Option<&Self>, stream: &mut Stream) -> u32 {
+        uses.map_or(u32::MAX, |uses| uses.draw(stream).max(1.0) as u32)
+    }
 }
 
 /// A standard normal value by the sum of twelve uniforms.

@@ -93,19 +93,10 @@ mod tests {
 
     fn law(life: Life, cache_control: &str) -> Law {
         let content = Content {
-            name: "page".into(),
-            media: "text/html".into(),
-            size: Distribution::Constant(100.0),
-            size_bytes_max: 1_000,
-            cachable: 1.0,
-            refused: crate::object::Refused::default(),
-            endings: Vec::new(),
-            embeds: None,
             life,
-            variants: 1,
             etag: false,
-            personal: false,
             cache_control: cache_control.into(),
+            ..Content::plain("page", "text/html", Distribution::Constant(100.0), 1_000)
         };
         Law { epoch: 1_000, contents: vec![content], ..Law::default() }
     }

@@ -72,6 +72,25 @@ pub struct Content {
 }
 
 impl Content {
+    /// Objects of one type that never change: a store may keep all of them, they have an ETag and no variants.
+    pub fn plain(name: &str, media: &str, size: Distribution, size_bytes_max: u64) -> Self {
+        Self {
+            name: name.to_owned(),
+            media: media.to_owned(),
+            size,
+            size_bytes_max,
+            cachable: 1.0,
+            refused: Refused::default(),
+            endings: Vec::new(),
+            embeds: None,
+            life: Life::Static,
+            variants: 1,
+            etag: true,
+            personal: false,
+            cache_control: "public".to_owned(),
+        }
+    }
+
     /// For how many seconds after its `Date` an answer is fresh in a shared cache by its `Cache-Control`, and how many it
     /// may be given out for on top (RFC 5861); `None` if that says nothing, so that `Expires` decides.
     pub fn lifetime_s(&self) -> Option<(u64, u64)> {

@@ -3,19 +3,9 @@ use proptest::prelude::*;
 
 fn law() -> Law {
     let plain = |name: &str, size, cachable| Content {
-        name: name.into(),
-        media: "image/gif".into(),
-        size,
-        size_bytes_max: 1 << 40,
         cachable,
-        refused: Refused::default(),
         endings: vec![(".gif".into(), 0.6), (".png".into(), 0.4)],
-        embeds: None,
-        life: Life::Static,
-        variants: 1,
-        etag: true,
-        personal: false,
-        cache_control: "public".into(),
+        ..Content::plain(name, "image/gif", size, 1 << 40)
     };
     let embeds = Some(Embeds { count: Distribution::Zipf(13.0), contents: vec![(0, 1.0)] });
     let contents = vec![

@@ -327,7 +327,7 @@ fn etag(tag: &Tag) -> ETag {
 mod tests {
     use super::*;
     use crate::distribution::Distribution;
-    use crate::object::{Content, Life, World};
+    use crate::object::{Content, World};
     use larder_wire::parse::{self, Parsed};
 
     const NOW: u64 = 1_800_000_000;
@@ -335,19 +335,8 @@ mod tests {
     /// A file of 1,000 bytes, as the origin has it.
     fn law() -> (Law, Name) {
         let content = Content {
-            name: "file".into(),
-            media: "application/octet-stream".into(),
-            size: Distribution::Constant(1_000.0),
-            size_bytes_max: 1_000,
-            cachable: 1.0,
-            refused: crate::object::Refused::default(),
             endings: vec![(".bin".into(), 1.0)],
-            embeds: None,
-            life: Life::Static,
-            variants: 1,
-            etag: true,
-            personal: false,
-            cache_control: "public".into(),
+            ..Content::plain("file", "application/octet-stream", Distribution::Constant(1_000.0), 1_000)
         };
         let law = Law { seed: 1, epoch: NOW, contents: vec![content], ..Law::default() };
         let name = Name { server: 0, content: 0, world: World::Public { worker: 0 }, number: 1, embedded: false };

@@ -1,6 +1,7 @@
 //! One connection of an origin: a request at a time, thought about, answered through the link.
 
 use super::{Answer, Departure, Fault, Manner, OriginSettings, Payload, answer, chunks};
+use crate::distribution::Distribution;
 use crate::journal::{Answered, Journal};
 use crate::ledger::{Exhibit, Recorder, Side, Trouble};
 use crate::link::{Arrival, Lane};
@@ -137,7 +138,7 @@ const LANE_BYTES: u64 = 1 << 20;
 impl Serve {
     /// A connection that was accepted.
     pub fn new(channel: Channel, site: &mut Site<'_>) -> Self {
-        let uses_left = site.settings.uses.as_ref().map_or(u32::MAX, |uses| uses.draw(site.stream).max(1.0) as u32);
+        let uses_left = Distribution::draw_uses(site.settings.uses.as_ref(), site.stream);
         let link = site.settings.link;
         let lanes = (!link.is_plain()).then(|| {
             let [inward, outward] = [0, 1].map(|_| Lane::new(link, Stream::new(site.stream.next_u64(), 0)));

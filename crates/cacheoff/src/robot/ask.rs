@@ -2,6 +2,7 @@
 
 use super::dial::{open, trouble_of};
 use super::{Desk, Job, Kindred, Report, Turn, Wrong, write_connect, write_request};
+use crate::distribution::Distribution;
 use crate::ledger::Trouble;
 use crate::link::Lane;
 use crate::random::Stream;
@@ -118,7 +119,7 @@ impl Ask {
             Ok(channel) => channel,
             Err(error) => return Err((job, error)),
         };
-        let uses_left = desk.settings.uses.as_ref().map_or(u32::MAX, |uses| uses.draw(stream).max(1.0) as u32);
+        let uses_left = Distribution::draw_uses(desk.settings.uses.as_ref(), stream);
         let link = desk.settings.link;
         let lanes = (!link.is_plain()).then(|| {
             let [out, back] = [0, 1].map(|_| Lane::new(link, Stream::new(stream.next_u64(), 0)));

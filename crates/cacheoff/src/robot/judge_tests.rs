@@ -17,19 +17,9 @@ const OTHER: Xact = Xact { tag: 1, number: 4 };
 
 fn law(life: Life, cache_control: &str) -> Law {
     let content = Content {
-        name: "page".into(),
-        media: "text/html".into(),
-        size: Distribution::Constant(SIZE as f64),
-        size_bytes_max: SIZE,
-        cachable: 1.0,
-        refused: crate::object::Refused::default(),
-        endings: Vec::new(),
-        embeds: None,
         life,
-        variants: 1,
-        etag: true,
-        personal: false,
         cache_control: cache_control.into(),
+        ..Content::plain("page", "text/html", Distribution::Constant(SIZE as f64), SIZE)
     };
     Law { seed: 7, tag: 1, epoch: NOW - 1_000, contents: vec![content], ..Law::default() }
 }

@@ -436,19 +436,9 @@ mod tests {
         let lifetimes_s = vec![None, Some(60.0), Some(3.0), Some(60.4), Some(0.0), Some(1e30)];
         let log = Trace { lifetimes_s, ..Trace::default() };
         let content = Content {
-            name: "logged".to_owned(),
-            media: "text/html".to_owned(),
-            size: Distribution::Constant(1.0),
-            size_bytes_max: 1,
-            cachable: 1.0,
-            refused: crate::object::Refused::default(),
-            endings: Vec::new(),
-            embeds: None,
-            life: Life::Static,
-            variants: 1,
             etag: false,
-            personal: false,
             cache_control: "Public, max-age=86400, s-maxage=9, stale-while-revalidate=5".to_owned(),
+            ..Content::plain("logged", "text/html", Distribution::Constant(1.0), 1)
         };
         let (life_of, lives) = lives(&log, 10.0, &content);
         assert_eq!(*life_of, [0, 1, 2, 1, 3, 4], "3 s of the log at ten times its speed are one second");

@@ -128,19 +128,10 @@ pub(super) fn order(address: Option<SocketAddr>, lie: Lie) -> Order {
     let changes =
         Life::Cycle { length: Distribution::Constant(1.0), variance: 0.0, with_modified: 1.0, expires_after: 0.0 };
     let content = Content {
-        name: "any".into(),
-        media: "image/gif".into(),
-        size: Distribution::Uniform(600.0, 9000.0),
-        size_bytes_max: 9000,
         cachable: 0.8,
-        refused: crate::object::Refused::default(),
-        endings: Vec::new(),
-        embeds: None,
         life: if lie == Lie::Stale { changes } else { Life::Static },
         variants: if lie == Lie::IgnoresVary { 2 } else { 1 },
-        etag: true,
-        personal: false,
-        cache_control: "public".into(),
+        ..Content::plain("any", "image/gif", Distribution::Uniform(600.0, 9000.0), 9000)
     };
     let origins = OriginSettings { servers: 3, ..OriginSettings::default() };
     let seconds = if lie == Lie::Stale { 6 } else { 2 };

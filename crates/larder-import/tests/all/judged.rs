@@ -127,7 +127,7 @@ fn rule(table: &toml::Table) -> Rule {
     effects.bandwidth = texts(does.get("bandwidth")).into_iter().map(Into::into).collect();
     effects.mark = does.get("mark").map(|mark| mark.as_str().unwrap().into());
     let when = table.get("when").map(|when| condition(when.as_table().unwrap())).unwrap_or_default();
-    Rule { when, does: effects, ..Rule::default() }
+    Rule { when: when.into(), does: effects, ..Rule::default() }
 }
 
 fn condition(table: &toml::Table) -> When {

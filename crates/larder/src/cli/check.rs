@@ -140,7 +140,7 @@ fn named_nowhere(config: &Config) -> String {
             || rules.iter().any(is_of_rule)
     };
     let mut lists = BTreeSet::new();
-    let mut left: Vec<&When> = rules.iter().map(|rule| &rule.when).collect();
+    let mut left: Vec<&When> = rules.iter().map(|rule| &*rule.when).collect();
     while let Some(when) = left.pop() {
         lists.extend(when.list.iter().map(|list| &**list));
         left.extend(when.not.iter().chain(&when.any));
@@ -256,7 +256,7 @@ fn examine_lists(loaded: &Loaded) -> (Vec<String>, String) {
 /// The note on countries that rules name and no address is of, as `UK`, which is `GB` in ISO 3166: a rule about one never holds.
 fn countries_without_addresses(config: &Config, file: &CountryFile) -> String {
     let mut named = BTreeSet::new();
-    let mut left: Vec<&When> = config.rules.iter().map(|rule| &rule.when).collect();
+    let mut left: Vec<&When> = config.rules.iter().map(|rule| &*rule.when).collect();
     while let Some(when) = left.pop() {
         let codes = when.country.iter().chain(&when.destination_country).copied();
         named.extend(codes.filter(|code| !file.countries().has(*code)));
@@ -444,7 +444,7 @@ const USER_HINT: &str =
 
 /// Whether a rule holds for some users alone.
 fn asks_users(loaded: &Loaded) -> bool {
-    let mut left: Vec<&When> = loaded.config.rule_table.table.rules().iter().map(|rule| &rule.when).collect();
+    let mut left: Vec<&When> = loaded.config.rule_table.table.rules().iter().map(|rule| &*rule.when).collect();
     while let Some(when) = left.pop() {
         if !when.user.is_empty() || !when.group.is_empty() {
             return true;

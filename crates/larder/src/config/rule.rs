@@ -27,8 +27,8 @@ const HIDDEN: &str = "(hidden)";
 pub struct RuleSettings {
     /// Its name, if it has one.
     pub name: String,
-    /// When it holds.
-    pub when: When,
+    /// When it holds; the compiled rule shares it.
+    pub when: Arc<When>,
     /// Its work.
     pub does: RuleDo,
     /// Where it stands.

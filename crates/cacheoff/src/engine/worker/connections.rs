@@ -6,7 +6,9 @@ use crate::journal::Journal;
 use crate::ledger::{Side, Trouble};
 use crate::robot::{Ask, Company, Job, Kindred, Wish, robot_address, trouble_of};
 use crate::wire::Xact;
-use std::net::SocketAddr;
+use rustls::ClientConfig;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
 impl Worker {
     /// Gives the robot's waiting requests the connections it may have.
@@ -145,21 +147,37 @@ impl Worker {
 
     /// A request goes out on a connection that carried one before; says whose it is.
     fn sent_on(&mut self, slot: Slot) -> Option<u32> {
-        self.recorder.side(Side::Client).reused += 1;
         let robot = self.asks.at(slot).map(|ask| ask.robot)?;
-        self.crowd.robots[robot as usize].under_way += 1;
-        self.under_way += 1;
+        self.sends_again(robot);
         Some(robot)
     }
 
-    fn connect(&mut self, robot: u32, job: Box<Job>) {
+    /// Counts a request on a connection that carried one before.
+    pub(super) fn sends_again(&mut self, robot: u32) {
+        self.recorder.side(Side::Client).reused += 1;
+        self.crowd.robots[robot as usize].under_way += 1;
+        self.under_way += 1;
+    }
+
+    /// Counts a request on a new connection to the server; gives the address that it comes from, the one that it goes to, and
+    /// its TLS.
+    pub(super) fn dials(
+        &mut self,
+        robot: u32,
+        server: u32,
+        http2: bool,
+    ) -> (Ipv4Addr, SocketAddr, Option<Arc<ClientConfig>>) {
         let from = robot_address(self.crowd.robots[robot as usize].number, &self.settings.robots);
         let found = &mut self.crowd.robots[robot as usize];
         (found.open, found.under_way) = (found.open + 1, found.under_way + 1);
         self.under_way += 1;
-        let (hop, tls) = (self.settings.route.hop(job.wish.name.server), self.settings.tls.as_ref());
-        let tls = tls.filter(|_| self.settings.route.tls);
-        let secure = tls.map(|tls| self.speakers.entry(robot).or_insert_with(|| tls.robot(false)).clone());
+        let tls = self.settings.tls.as_ref().filter(|_| self.settings.route.tls);
+        let secure = tls.map(|tls| self.speakers.entry(robot).or_insert_with(|| tls.robot(http2)).clone());
+        (from, self.settings.route.hop(server), secure)
+    }
+
+    fn connect(&mut self, robot: u32, job: Box<Job>) {
+        let (from, hop, secure) = self.dials(robot, job.wish.name.server, false);
         let desk = desk(&self.settings, &self.journal, &self.clock, self.now, &mut self.buffer);
         match Ask::connect(robot, from, secure, job, &desk, &mut self.stream) {
             Ok(ask) => {

@@ -3,7 +3,7 @@
 use super::{LINK, TRIES_MAX, TimerEvent, Worker, desk};
 use crate::engine::slots::Slot;
 use crate::ledger::{Side, Trouble};
-use crate::robot::{Job, Multiplexed, Room, StreamOutcome, robot_address, trouble_of};
+use crate::robot::{Job, Multiplexed, Room, StreamOutcome, trouble_of};
 
 impl Worker {
     /// Sends the robot's waiting requests on its connections, as far as they have room. A connection is turned later, so that
@@ -66,9 +66,7 @@ impl Worker {
     }
 
     fn send_on(&mut self, slot: Slot, robot: u32, job: Box<Job>) {
-        self.recorder.side(Side::Client).reused += 1;
-        self.crowd.robots[robot as usize].under_way += 1;
-        self.under_way += 1;
+        self.sends_again(robot);
         let desk = desk(&self.settings, &self.journal, &self.clock, self.now, &mut self.buffer);
         if let Some(link) = self.links.at(slot) {
             link.begin(job, &desk);
@@ -77,13 +75,7 @@ impl Worker {
     }
 
     fn connect_link(&mut self, robot: u32, job: Box<Job>) {
-        let from = robot_address(self.crowd.robots[robot as usize].number, &self.settings.robots);
-        let found = &mut self.crowd.robots[robot as usize];
-        (found.open, found.under_way) = (found.open + 1, found.under_way + 1);
-        self.under_way += 1;
-        let (hop, tls) = (self.settings.route.hop(job.wish.name.server), self.settings.tls.as_ref());
-        let tls = tls.filter(|_| self.settings.route.tls);
-        let secure = tls.map(|tls| self.speakers.entry(robot).or_insert_with(|| tls.robot(true)).clone());
+        let (from, hop, secure) = self.dials(robot, job.wish.name.server, true);
         let desk = desk(&self.settings, &self.journal, &self.clock, self.now, &mut self.buffer);
         let error = match Multiplexed::connect(robot, from, secure, job, &desk, &mut self.stream) {
             Ok(link) => {

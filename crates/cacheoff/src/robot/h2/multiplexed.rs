@@ -1,6 +1,7 @@
 //! A connection of a robot that speaks HTTP/2: it connects, shakes hands, and carries many requests at once.
 
 use super::state::{End, Event, State};
+use crate::distribution::Distribution;
 use crate::ledger::Trouble;
 use crate::random::Stream;
 use crate::robot::dial::{open, trouble_of};
@@ -105,7 +106,7 @@ impl Multiplexed {
             connected: None,
             shaken: None,
             active: desk.now,
-            uses_left: desk.settings.uses.as_ref().map_or(u32::MAX, |uses| uses.draw(stream).max(1.0) as u32),
+            uses_left: Distribution::draw_uses(desk.settings.uses.as_ref(), stream),
             phase: Phase::Connecting(job),
             state: State::new(desk.settings.streams.unwrap_or_default(), is_secure),
             written: 0,

@@ -5,10 +5,9 @@ use super::{StreamSettings, head};
 use crate::distribution::Distribution;
 use crate::journal::Journal;
 use crate::ledger::{Beside, Mode, Trouble};
-use crate::object::{Content, Law, Life, Name, Refused, World};
+use crate::object::{Content, Law, Name, World};
 use crate::origin::Hosts;
 use crate::random::Seal;
-use crate::robot::demand::Client;
 use crate::robot::{Company, Desk, Job, Kindred, RobotSettings, Route, Wish};
 use crate::wire::{Clock, Xact};
 use larder_wire::h2::frame::{self, Frame};
@@ -30,21 +29,7 @@ struct Around {
 
 impl Around {
     fn new(bytes: f64) -> Self {
-        let content = Content {
-            name: "page".into(),
-            media: "text/html".into(),
-            size: Distribution::Constant(bytes),
-            size_bytes_max: bytes as u64,
-            cachable: 1.0,
-            refused: Refused::default(),
-            endings: Vec::new(),
-            embeds: None,
-            life: Life::Static,
-            variants: 1,
-            etag: true,
-            personal: false,
-            cache_control: "public".into(),
-        };
+        let content = Content::plain("page", "text/html", Distribution::Constant(bytes), bytes as u64);
         Self {
             law: Law { seed: 7, tag: 1, epoch: NOW, contents: vec![content], ..Law::default() },
             settings: RobotSettings::default(),
@@ -70,24 +55,7 @@ impl Around {
 
     fn job(&self, number: u64, kind: Kindred) -> Box<Job> {
         let name = Name { server: 0, content: 0, world: World::Public { worker: 0 }, number, embedded: false };
-        let wish = Wish {
-            name,
-            facts: self.law.facts(&name),
-            kind,
-            repeat: true,
-            variant: 0,
-            new_variant: false,
-            expired: false,
-            intended: Duration::ZERO,
-            waited: false,
-            tries: 0,
-            children: Vec::new(),
-            expects: false,
-            parts: Vec::new(),
-            abort_at: None,
-            client: Client::default(),
-            personal: false,
-        };
+        let wish = Wish { kind, ..Wish::of(name, self.law.facts(&name), true) };
         Job::new(wish, Xact { tag: 1, number }, Company::default(), false, Duration::ZERO)
     }
 }

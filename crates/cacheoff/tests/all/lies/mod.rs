@@ -8,7 +8,7 @@ use cache::{Cache, Habit, Lie, Manner};
 use cacheoff::distribution::Distribution;
 use cacheoff::engine::{Seal, Settings};
 use cacheoff::ledger::{Class, Interval, Ledger, MissCause, Outcome, Run, Trouble};
-use cacheoff::object::{Content, Law, Life, Refused};
+use cacheoff::object::{Content, Law, Life};
 use cacheoff::origin::OriginSettings;
 use cacheoff::proc::Watched;
 use cacheoff::robot::{Pace, Ranges, RobotSettings, Route, Special};
@@ -26,21 +26,7 @@ const SHORT: Duration = Duration::from_millis(1500);
 const LONG: Duration = Duration::from_secs(7);
 
 pub(super) fn content() -> Content {
-    Content {
-        name: "page".into(),
-        media: "text/html".into(),
-        size: Distribution::Constant(3_001.0),
-        size_bytes_max: 1 << 20,
-        cachable: 0.8,
-        refused: Refused::default(),
-        endings: Vec::new(),
-        embeds: None,
-        life: Life::Static,
-        variants: 1,
-        etag: true,
-        personal: false,
-        cache_control: "public".into(),
-    }
+    Content { cachable: 0.8, ..Content::plain("page", "text/html", Distribution::Constant(3_001.0), 1 << 20) }
 }
 
 pub(super) fn law(content: Content) -> Law {

@@ -31,12 +31,16 @@ impl Parser {
     /// Reads the rules of one file; they stand behind those of earlier files.
     pub(super) fn rules(&mut self, value: &Spanned<DeValue<'_>>) {
         self.said_in_file("rule", value);
-        for (span, table) in self.tables("rule", value) {
+        let tables = self.tables("rule", value);
+        // New pages of memory are most of what a reload costs, and a list that grows by doubling needs three times as many.
+        self.table_rules.reserve(tables.len());
+        Arc::make_mut(&mut self.loaded.config.rules).reserve(tables.len());
+        for (span, table) in tables {
             background::give_way();
             let mut rule = RuleSettings { place: self.place(&span), ..RuleSettings::default() };
             self.entry("rule", RULE, &span, table, &mut rule, &["when", "do"]);
             if let Some(when) = table.get("when") {
-                rule.when = self.when(when, 0);
+                rule.when = Arc::new(self.when(when, 0));
             }
             let known = self.problems.len();
             match table.get("do").map(|value| (value.span(), value.get_ref())) {
@@ -141,7 +145,7 @@ impl Parser {
     fn check_names(&mut self, (source, span): (usize, &Range<usize>), rule: &Rule) {
         let (mut lists, mut asks_user, mut asks_certificate) = (Vec::new(), false, false);
         let mut asks_country = false;
-        let mut left = vec![&rule.when];
+        let mut left: Vec<&When> = vec![&rule.when];
         while let Some(when) = left.pop() {
             lists.extend(when.list.iter().cloned());
             asks_user |= !(when.user.is_empty() && when.group.is_empty());
@@ -315,7 +319,7 @@ impl Parser {
         let place = Place(rule.place.to_string().into());
         self.table_rules.push((
             (self.current, span.clone()),
-            Rule { name: rule.name.as_str().into(), place, when: rule.when.clone(), does },
+            Rule { name: rule.name.as_str().into(), place, when: Arc::clone(&rule.when), does },
         ));
     }
 

@@ -4,9 +4,11 @@ use super::tunnels::base64;
 use crate::http3::write_certificate;
 use crate::seen::stand;
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
-use rcgen::PublicKeyData;
+use rcgen::{CertifiedKey, KeyPair, PublicKeyData};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
+use std::process::Command;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
@@ -127,9 +129,22 @@ fn echo_one(head: &str, lines: &mut impl BufRead, mut out: &TcpStream) -> Option
     lines.read_to_end(&mut text).ok().map(drop)
 }
 
+/// A browser that believes this certificate, prints the page as it is in the end, and asks nobody else; its profile is in the
+/// folder.
+pub fn chromium(folder: &Path, pair: &CertifiedKey<KeyPair>) -> Option<Command> {
+    let key = base64(digest(&SHA256, &pair.signing_key.subject_public_key_info()).as_ref());
+    let mut browser = stand::program("chromium")?;
+    browser.args(["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--dump-dom"]);
+    browser.args(["--disable-background-networking", "--disable-component-update"]);
+    browser.arg(format!("--user-data-dir={}", folder.join("profile").display()));
+    // One that is forced to speak QUIC to `::1`, where nobody listens, tries no other address.
+    browser.arg("--host-resolver-rules=MAP localhost 127.0.0.1");
+    browser.arg(format!("--ignore-certificate-errors-spki-list={key}"));
+    Some(browser)
+}
+
 #[test]
 fn a_browser_has_all_of_it_on_one_connection() {
-    let Some(mut browser) = stand::program("chromium") else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     let pair = write_certificate(path);
@@ -143,14 +158,8 @@ fn a_browser_has_all_of_it_on_one_connection() {
         ),
     );
     let port = server.addresses()[0].port();
-    let key = base64(digest(&SHA256, &pair.signing_key.subject_public_key_info()).as_ref());
-    browser.args(["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--dump-dom"]);
-    browser.args(["--disable-background-networking", "--disable-component-update", "--timeout=60000"]);
-    browser.arg(format!("--user-data-dir={}", path.join("profile").display()));
-    browser.arg("--host-resolver-rules=MAP localhost 127.0.0.1");
-    browser.arg(format!("--ignore-certificate-errors-spki-list={key}"));
-    browser.arg(format!("https://localhost:{port}/page"));
-    let output = browser.output().unwrap();
+    let Some(mut browser) = chromium(path, &pair) else { return };
+    let output = browser.arg("--timeout=60000").arg(format!("https://localhost:{port}/page")).output().unwrap();
     server.stop();
     let log = std::fs::read_to_string(path.join("access.log")).unwrap();
     let account = ACCOUNT.0.lock().unwrap().take().unwrap_or_default();

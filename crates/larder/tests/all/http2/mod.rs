@@ -1,7 +1,7 @@
 //! HTTP/2 with clients, frame by frame.
 
 mod bodies;
-mod browser;
+pub mod browser;
 pub mod client;
 mod floods;
 pub mod messages;

@@ -1,10 +1,8 @@
 //! Programs of others that speak HTTP/3: two libraries of Python, and a browser.
 
 use super::{Site, write_certificate};
-use crate::http2::tunnels::base64;
+use crate::http2::browser::chromium;
 use crate::seen::stand;
-use aws_lc_rs::digest::{SHA256, digest};
-use rcgen::PublicKeyData;
 use std::io::{BufReader, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -93,16 +91,8 @@ fn a_browser_loads_a_page_with_many_objects() {
         ),
     );
     let port = server.addresses()[0].port();
-    let key = digest(&SHA256, &pair.signing_key.subject_public_key_info());
-    let key = base64(key.as_ref());
-    let Some(mut browser) = stand::program("chromium") else { return };
-    browser.args(["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--dump-dom"]);
-    browser.args(["--disable-background-networking", "--disable-component-update", "--timeout=30000"]);
-    browser.arg(format!("--user-data-dir={}", path.join("profile").display()));
-    browser.arg(format!("--origin-to-force-quic-on=localhost:{port}"));
-    // A browser that is forced to speak QUIC to `::1`, where nobody listens, tries no other address.
-    browser.arg("--host-resolver-rules=MAP localhost 127.0.0.1");
-    browser.arg(format!("--ignore-certificate-errors-spki-list={key}"));
+    let Some(mut browser) = chromium(path, &pair) else { return };
+    browser.args([format!("--origin-to-force-quic-on=localhost:{port}"), "--timeout=30000".to_owned()]);
     browser.arg(format!("https://localhost:{port}/page"));
     let output = browser.output().unwrap();
     let page = String::from_utf8_lossy(&output.stdout).into_owned();
