@@ -169,7 +169,7 @@ pub struct PurgeMessage {
     pub force: Force,
     /// The node that it was asked of.
     pub from: String,
-    /// A name that no other purge has, so that one that is sent twice is stored once.
+    /// A name that no other purge has, by which its node knows it when it comes back.
     pub id: String,
 }
 

@@ -24,9 +24,10 @@ pub use node::{Surroundings, run};
 pub use status::StreamShown;
 pub use status::{MemberShown, Status};
 
+use crate::clock;
 use crate::config::{Apart, ClusterSettings, Config};
 use files::Outbox;
-use larder_cache::cache::Cache;
+use larder_cache::cache::{Cache, Gate};
 use larder_cache::store::rules::{Force, Scope};
 use message::PurgeMessage;
 use serde::{Deserialize, Serialize};
@@ -51,7 +52,8 @@ pub struct Cluster {
     pub counts: Counts,
     /// How often its thread met a broken invariant and began anew.
     pub restarts: AtomicU64,
-    is_ready: AtomicBool,
+    /// Whether the purges of others have been caught up with once.
+    has_caught_up: AtomicBool,
 }
 
 /// The other end of [`Cluster`], for its thread.
@@ -79,8 +81,6 @@ pub enum PurgeDurability {
 pub struct Counts {
     /// Nodes that live, this one included.
     pub members: AtomicU64,
-    /// Whether the gate is shut: 1, else 0.
-    pub gate_shut: AtomicU64,
     /// How often it was shut.
     pub gate_shuts: AtomicU64,
     /// The number of the last purge that was applied.
@@ -99,7 +99,8 @@ pub struct Counts {
     pub outbox: AtomicU64,
     /// How often the stream was another one, or ran backwards.
     pub streams_anew: AtomicU64,
-    /// How often the stream was read again because another node knew other purges.
+    /// How often the stream was read again because another node knew other purges, or the
+    /// last purge that was applied here is not in it any more.
     pub readings_again: AtomicU64,
     /// Messages that were refused, by the number of their [`Refusal`].
     pub refused: [AtomicU64; Refusal::ALL.len()],
@@ -140,6 +141,11 @@ impl Spread {
         Spread { state: "refused".to_owned(), trouble: Some(trouble.to_owned()), ..Spread::default() }
     }
 
+    /// Whether it holds on this node alone.
+    fn is_refused(&self) -> bool {
+        self.state == "refused"
+    }
+
     /// The same in a sentence without a full stop.
     pub fn words(&self) -> String {
         let trouble = self.trouble.as_deref().unwrap_or("for no known reason");
@@ -168,16 +174,20 @@ impl Cluster {
             cache.gate().shut();
         }
         let (send, receive) = orders::channel(ORDERS_MAX);
-        let is_ready = AtomicBool::new(settings.apart == Apart::Serve);
         Some((
-            Arc::new(Cluster { orders: send, counts: Counts::default(), restarts: AtomicU64::new(0), is_ready }),
+            Arc::new(Cluster { orders: send, counts: Counts::default(), restarts: AtomicU64::new(0), has_caught_up: AtomicBool::new(false) }),
             Orders(receive),
         ))
     }
 
-    /// Whether the purges of others have been caught up with.
-    pub fn is_ready(&self) -> bool {
-        self.is_ready.load(Ordering::Relaxed)
+    /// Whether requests may come: the purges of others have been caught up with, and stored responses are not refused now. The gate shuts
+    /// by itself, also where the thread of the cluster is gone.
+    pub fn is_ready(&self, gate: &Gate, apart: Apart) -> bool {
+        match apart {
+            Apart::Serve => true,
+            Apart::Refuse if gate.is_shut(clock::now()) => false,
+            Apart::Refuse | Apart::Validate => self.has_caught_up.load(Ordering::Relaxed),
+        }
     }
 
     /// Has all other nodes apply a purge that is in force here already, and waits until they have, or have shut their gates, or until
@@ -225,14 +235,29 @@ pub fn queue_without_server(
     scopes: Vec<Scope>,
     force: Force,
 ) -> io::Result<Spread> {
-    queue(folder, &node_name(settings), scopes, force, "no larder runs here")
+    let node = node_name(settings);
+    let mut outbox = Outbox::open(folder, &node)?;
+    outbox.append(&messages(scopes, force, &node))?;
+    Ok(Spread::queued(outbox.len(), "no larder runs here"))
 }
 
-/// Puts a purge into the outbox of a folder of which no node uses it now.
-fn queue(folder: &Path, node: &str, scopes: Vec<Scope>, force: Force, why: &str) -> io::Result<Spread> {
-    let mut outbox = Outbox::open(folder, node)?;
-    outbox.append(&messages(scopes, force, node))?;
-    Ok(Spread::queued(outbox.len(), why))
+/// Puts purges into the outbox because of `why`, and counts them: it comes to the others when the stream takes it.
+fn queue(outbox: Result<&mut Outbox, &str>, counts: &Counts, purges: &[PurgeMessage], why: &str) -> Spread {
+    let appended = outbox.map_err(str::to_owned).and_then(|outbox| {
+        outbox.append(purges).map_err(|error| error.to_string())?;
+        Ok(outbox.len())
+    });
+    match appended {
+        Ok(waiting) => {
+            counts.purges_queued.fetch_add(purges.len() as u64, Ordering::Relaxed);
+            counts.outbox.store(waiting as u64, Ordering::Relaxed);
+            Spread::queued(waiting, why)
+        }
+        Err(error) => {
+            counts.purges_refused.fetch_add(purges.len() as u64, Ordering::Relaxed);
+            Spread::refused(&format!("{why}; {error}"))
+        }
+    }
 }
 
 /// A name that no other process and no other purge has, and that nobody can guess: by its name a node knows its own purge when it comes

@@ -10,7 +10,7 @@ use super::message::{Heartbeat, MESSAGE_VERSION, PurgeMessage, Refusal};
 use super::nats::{self, News, NotTaken, Numbers};
 use super::replica::{Question, Replica, Seen, StreamFacts};
 use super::waiting::Waiting;
-use super::{Cluster, Order, Orders, Spread, mark};
+use super::{Cluster, Counts, Order, Orders, Spread, mark};
 use crate::caught::caught;
 use crate::clock;
 use crate::config::{Apart, ClusterSettings};
@@ -179,11 +179,9 @@ async fn serve_on(
             }
         };
         tracing::error!("this node is in no cluster: {why}; the next try is in {} s", rest.as_secs());
-        if (around.apart)() != Apart::Serve {
-            around.cache.gate().shut();
-        }
         let end = tokio::time::sleep(rest);
-        if answer_without_node(&mut orders, &around, &why, end, stop.clone()).await == Rested::Stopped {
+        let rested = answer_without_node(&mut orders, (&around, &cluster.counts), &why, end, stop.clone()).await;
+        if rested == Rested::Stopped {
             return;
         }
         let lasted = clock::instant().saturating_duration_since(began) >= REST_MAX;
@@ -197,23 +195,30 @@ enum Rested {
     Stopped,
 }
 
-/// Queues purges while there is no node.
+/// Queues purges while there is no node, and keeps the gate shut.
 async fn answer_without_node(
     orders: &mut Receiver<Order>,
-    around: &Surroundings,
+    (around, counts): (&Surroundings, &Counts),
     why: &str,
     end: impl Future<Output = ()>,
     stop: impl Future<Output = ()>,
 ) -> Rested {
     let (mut end, mut stop) = (std::pin::pin!(end), std::pin::pin!(stop));
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut outbox = Outbox::open(&around.folder, &around.name).map_err(|error| error.to_string());
     loop {
         tokio::select! {
             () = &mut stop => return Rested::Stopped,
             () = &mut end => return Rested::Enough,
+            // A reload may change `cluster.apart`.
+            _ = tick.tick() => if (around.apart)() != Apart::Serve {
+                around.cache.gate().shut();
+            },
             Some(order) = orders.recv() => if let Order::Spread { scopes, force, reply, .. } = order {
-                let queued = super::queue(&around.folder, &around.name, scopes, force, why);
+                let outbox = outbox.as_mut().map_err(|error| error.as_str());
                 // The caller may have gone.
-                let _ = reply.send(queued.unwrap_or_else(|error| Spread::refused(&format!("{why}; {error}"))));
+                let _ = reply.send(super::queue(outbox, counts, &super::messages(scopes, force, &around.name), why));
             },
         }
     }
@@ -400,19 +405,14 @@ impl Node {
                 }
             }
         }
-        let was_ready = self.cluster.is_ready();
-        let ready = match state {
-            GateState::Open => was_ready || self.replica.is_whole(),
-            GateState::Off => true,
-            GateState::Shut => was_ready && apart != Apart::Refuse,
-        };
-        self.cluster.is_ready.store(ready, Ordering::Relaxed);
+        if state == GateState::Open && self.replica.is_whole() {
+            self.cluster.has_caught_up.store(true, Ordering::Relaxed);
+        }
     }
 
     fn count(&self, now: Instant) {
         let counts = &self.cluster.counts;
         counts.members.store(self.members.alive(now).count() as u64 + 1, Ordering::Relaxed);
-        counts.gate_shut.store(u64::from(self.gate == GateState::Shut), Ordering::Relaxed);
         counts.applied.store(self.replica.applied(), Ordering::Relaxed);
         counts.behind.store(self.last().saturating_sub(self.replica.applied()), Ordering::Relaxed);
         counts.outbox.store(self.outbox.as_ref().map_or(0, |outbox| outbox.len() as u64), Ordering::Relaxed);

@@ -7,7 +7,7 @@ pub use folder::StoreFolder;
 use crate::acme;
 use crate::bind::{self, SocketFile};
 use crate::clock;
-use crate::config::{Apart, Config, Listen, Loaded, ValueSource};
+use crate::config::{Config, Listen, Loaded, ValueSource};
 use crate::env::Common;
 use crate::listener::{Listener, TlsOfListener};
 use crate::lists::Keeper;
@@ -233,9 +233,7 @@ impl Shared {
     /// Whether requests are served: all workers are there, and the server does not stop.
     pub fn is_ready(&self) -> bool {
         let has_purges = self.common.cluster.as_ref().is_none_or(|cluster| {
-            // The gate shuts by itself, also where the thread of the cluster is gone.
-            let refuses = self.common.live.value().cluster.apart == Apart::Refuse;
-            cluster.is_ready() && !(refuses && self.common.cache.gate().is_shut(clock::now()))
+            cluster.is_ready(self.common.cache.gate(), self.common.live.value().cluster.apart)
         });
         !self.is_draining() && has_purges && self.upstream.lock().len() == self.common.config.workers
     }

@@ -6,7 +6,7 @@ use crate::cluster::files::{OUTBOX_PURGES_MAX, Outbox};
 use crate::cluster::members::BEAT_EVERY;
 use crate::cluster::message::PurgeMessage;
 use crate::cluster::nats::{self, NotTaken, Numbers};
-use crate::cluster::{Order, PurgeDurability, Spread, messages};
+use crate::cluster::{self, Order, PurgeDurability, Spread, messages};
 use larder_cache::store::rules::{Force, Scope};
 use tokio::sync::oneshot;
 
@@ -33,8 +33,12 @@ impl Node {
 
     fn spread(&mut self, purges: Vec<PurgeMessage>, reply: oneshot::Sender<Spread>) {
         if !self.is_connected() || self.facts.is_none() {
-            let why = self.trouble.clone().unwrap_or_else(|| "NATS is not connected".to_owned());
-            return self.queue(purges, reply, &why);
+            let why = match &self.trouble {
+                Some(trouble) => trouble.clone(),
+                None if self.is_connected() => "the stream has not answered yet".to_owned(),
+                None => "NATS is not connected".to_owned(),
+            };
+            return self.queue(&purges, reply, &why);
         }
         self.note_connection(clock::instant());
         let newest = self.newest();
@@ -69,7 +73,7 @@ impl Node {
                     "the stream gave it number {} a second time, so that it is not the one of before",
                     numbers.first
                 );
-                self.queue(purges, reply, &why);
+                self.queue(&purges, reply, &why);
             }
             Ok(numbers) => {
                 add(&self.cluster.counts.purges_published, purges.len() as u64);
@@ -78,25 +82,25 @@ impl Node {
                 let heard_by = self.connected.1 + 2 * BEAT_EVERY;
                 self.waiting.begin(numbers.last, (&self.members, heard_by), clock::instant(), reply);
             }
-            Err(NotTaken::Away(why)) => self.queue(purges, reply, &why),
+            Err(NotTaken::Away(why)) => self.queue(&purges, reply, &why),
             Err(NotTaken::Refused(why)) => self.give_up(&purges, reply, &why),
         }
     }
 
     /// The purge is in force here, so that it comes to the others when the stream takes it.
-    fn queue(&mut self, purges: Vec<PurgeMessage>, reply: oneshot::Sender<Spread>, why: &str) {
-        let queued = match &mut self.outbox {
-            Some(outbox) => outbox.append(&purges).map(|()| outbox.len()).map_err(|error| error.to_string()),
-            None => Err("there is no outbox".to_owned()),
-        };
-        match queued {
-            Ok(waiting) => {
-                add(&self.cluster.counts.purges_queued, purges.len() as u64);
-                // The caller may have gone.
-                let _ = reply.send(Spread::queued(waiting, why));
-            }
-            Err(error) => self.give_up(&purges, reply, &format!("{why}; {error}")),
+    fn queue(&mut self, purges: &[PurgeMessage], reply: oneshot::Sender<Spread>, why: &str) {
+        let spread =
+            cluster::queue(self.outbox.as_mut().ok_or("there is no outbox"), &self.cluster.counts, purges, why);
+        if spread.is_refused() {
+            self.disown(purges);
         }
+        // The caller may have gone.
+        let _ = reply.send(spread);
+    }
+
+    /// Purges that never come back.
+    fn disown(&mut self, purges: &[PurgeMessage]) {
+        purges.iter().for_each(|purge| _ = self.own.remove(&purge.id));
     }
 
     /// Has the stream say that everything is purged, for nodes that are down now: their place in it tells them nothing of purges that it
@@ -121,7 +125,7 @@ impl Node {
 
     fn give_up(&mut self, purges: &[PurgeMessage], reply: oneshot::Sender<Spread>, why: &str) {
         add(&self.cluster.counts.purges_refused, purges.len() as u64);
-        purges.iter().for_each(|purge| _ = self.own.remove(&purge.id));
+        self.disown(purges);
         let _ = reply.send(Spread::refused(why));
     }
 

@@ -50,7 +50,7 @@ impl Node {
             contact_millis: self.replica.contact().map(|contact| {
                 u64::try_from(clock::since_boot().saturating_sub(contact).as_millis()).unwrap_or(u64::MAX)
             }),
-            ready: self.cluster.is_ready(),
+            ready: self.cluster.is_ready(self.around.cache.gate(), (self.around.apart)()),
             nats: self.client.connection_state().to_string(),
             nats_server: self.is_connected().then(|| self.client.server_info().host),
             trouble: self.trouble.clone(),

@@ -1,6 +1,7 @@
 //! The metrics of a cluster; 0 where the server is in none.
 
 use super::{Family, counter, gauge};
+use crate::clock;
 use crate::cluster::{Counts, Refusal};
 use crate::control::Admin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +22,10 @@ pub(super) static FAMILIES: &[Family] = &[
     gauge(
         "larder_cluster_gate_shut",
         "1 while purges of other nodes may not be known here, so that stored responses are validated before each use (`cluster.apart`).",
-        one!(gate_shut),
+        |admin, samples| {
+            let is_shut = admin.common.cluster.is_some() && admin.common.cache.gate().is_shut(clock::now());
+            samples.one(u64::from(is_shut));
+        },
     ),
     counter("larder_cluster_gate_shuts_total", "How often the gate was shut.", one!(gate_shuts)),
     gauge(
@@ -56,7 +60,7 @@ pub(super) static FAMILIES: &[Family] = &[
     ),
     counter(
         "larder_cluster_readings_again_total",
-        "How often the stream of purges was read again, because another node knew other purges.",
+        "How often the stream of purges was read again, because another node knew other purges, or the last purge that was applied here is not in it any more.",
         one!(readings_again),
     ),
     counter(
