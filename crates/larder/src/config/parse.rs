@@ -16,6 +16,7 @@ mod unix_socket;
 
 mod unknown;
 
+use super::compression::Compression;
 use super::foreign;
 use super::places;
 use super::report::{Problem, Report, Source};
@@ -672,7 +673,7 @@ pub(super) fn any_site() -> Site {
         http2: None,
         proxy_protocol: None,
         pass_through: false,
-        compression: Arc::default(),
+        compression: Compression::default(),
         python: String::new(),
         hooks: Vec::new(),
         hooked_by: None,

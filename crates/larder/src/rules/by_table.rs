@@ -97,12 +97,11 @@ impl ByTable {
     /// The route by which the request goes, where the rules name an origin.
     pub(super) fn reroute(&mut self, route: &mut Route) {
         let Some(origin) = self.origin.clone() else { return };
-        // The rest belongs to the site that the client asked for, whichever origin is asked.
-        let (host_header, compression) = match route {
-            Route::Site { host_header, compression, .. } => (*host_header, compression.clone()),
-            Route::Forward(_) | Route::Destination(..) => (HostHeader::Client, None),
+        let host_header = match route {
+            Route::Site { host_header, .. } => *host_header,
+            Route::Forward(_) | Route::Destination(..) => HostHeader::Client,
         };
-        self.unrouted = Some(std::mem::replace(route, Route::Site { origin, host_header, compression }));
+        self.unrouted = Some(std::mem::replace(route, Route::Site { origin, host_header }));
     }
 
     /// Whether a stored response can't be handed over at once.
