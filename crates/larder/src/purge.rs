@@ -325,7 +325,7 @@ fn keys_of_url(common: &Common, url: &Url, keys: &mut Vec<Vec<u8>>) {
     let listens = config.listens.iter().filter_map(|listen| listen.origin.clone());
     let sites = config.sites.iter().filter(|site| site.hosts.iter().any(|host| host.matches(&url.host)));
     let origins = listens.chain(sites.map(|site| site.origin.clone()));
-    let of_site = |origin| Route::Site { origin, host_header: HostHeader::Client };
+    let of_site = |origin| Route::Site { origin, host_header: HostHeader::Client, compression: None };
     // Answers that were fetched with the credentials of a mirror have keys of their own.
     for mirror in config.mirrors.iter().filter(|mirror| mirror.registry && mirror.path_of(url).is_some()) {
         let (route, registry) = (Route::Forward(Asker::Elsewhere), Some(Arc::clone(mirror)));

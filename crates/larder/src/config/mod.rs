@@ -449,7 +449,7 @@ pub struct Site {
     /// The version of the PROXY protocol by which the origin is told of the client.
     pub proxy_protocol: Option<ProxyVersion>,
     /// The codings that Larder gives to its responses.
-    pub compression: Compression,
+    pub compression: Arc<Compression>,
     /// Whether its TLS goes to the origin unopened.
     pub pass_through: bool,
     /// The `[[python]]` whose processes run the application that is its origin; empty: the only one, or the defaults.

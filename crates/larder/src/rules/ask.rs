@@ -231,7 +231,9 @@ impl Ask {
     pub fn unhooked(&self) -> Ask {
         let unrouted = self.by_hook.as_ref().and_then(|by_hook| by_hook.unrouted.clone());
         let route = match (&self.route, unrouted) {
-            (Route::Site { host_header, .. }, Some(origin)) => Route::Site { origin, host_header: *host_header },
+            (Route::Site { host_header, compression, .. }, Some(origin)) => {
+                Route::Site { origin, host_header: *host_header, compression: compression.clone() }
+            }
             (route, _) => route.clone(),
         };
         let by_table = self.by_table.clone();
@@ -280,7 +282,7 @@ impl Ask {
     /// The codings that responses of the site get, where they get any.
     pub fn compression(&self) -> Option<&Arc<Compression>> {
         match &self.route {
-            Route::Site { origin, .. } => origin.compression.as_ref(),
+            Route::Site { compression, .. } => compression.as_ref(),
             Route::Forward(_) | Route::Destination(..) => None,
         }
     }
@@ -347,7 +349,7 @@ impl Ask {
 
     fn names_host(&self) -> &Url {
         match &self.route {
-            Route::Site { origin, host_header: HostHeader::Origin } => origin,
+            Route::Site { origin, host_header: HostHeader::Origin, .. } => origin,
             _ => &self.url,
         }
     }
@@ -382,6 +384,7 @@ mod tests {
         let site = |origin: &str| Route::Site {
             origin: Arc::new(SiteOrigin::new(Url::parse(origin).unwrap())),
             host_header: HostHeader::Client,
+            compression: None,
         };
         assert_eq!(key(Route::Forward(Asker::Elsewhere)), "http://a.example/x?y");
         assert_eq!(key(site("http://127.0.0.1:9000/")), "http://127.0.0.1:9000/ http://a.example/x?y");
@@ -394,6 +397,7 @@ mod tests {
         let route = |origin: &str| Route::Site {
             origin: Arc::new(SiteOrigin::new(Url::parse(origin).unwrap())),
             host_header: HostHeader::Origin,
+            compression: None,
         };
         let ask = |origin: &str| Ask {
             url: url.clone(),

@@ -443,12 +443,13 @@ fn judge_connect(facts: &Facts<'_>, host: &Host, port: u16) -> Verdict {
 
 fn judge_url(facts: &Facts<'_>) -> UrlVerdict {
     if let Some(origin) = facts.listener_origin() {
-        let route = Route::Site { origin: Arc::clone(origin), host_header: HostHeader::Client };
+        let route = Route::Site { origin: Arc::clone(origin), host_header: HostHeader::Client, compression: None };
         return UrlVerdict::Allowed(AllowedRoute { route, rule: Rule::Listener });
     }
     let Ok(site) = facts.find_site() else { return UrlVerdict::Refused(ambiguous()) };
     if let Some((number, site)) = site {
-        let route = Route::Site { origin: Arc::clone(&site.origin), host_header: site.host_header };
+        let (origin, compression) = (Arc::clone(&site.origin), site.compression());
+        let route = Route::Site { origin, host_header: site.host_header, compression };
         return UrlVerdict::Allowed(AllowedRoute {
             route,
             rule: Rule::Site(u16::try_from(number).unwrap_or(u16::MAX)),
