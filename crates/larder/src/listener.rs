@@ -136,18 +136,16 @@ impl Listener {
         self.run.as_deref().filter(|run| run.network == Network::Used)
     }
 
-    /// Notes the address of its sockets.
-    pub fn is_bound_to(&self, address: SocketAddr) {
+    /// Notes the address of its sockets, and whether an earlier listener has one of UDP there. Where that served HTTP/3 and this one
+    /// does not, clients are told to forget it (RFC 7838 section 3).
+    pub fn note_bound(&self, address: SocketAddr, has_quic_socket: bool) {
         let _ = self.bound.set(address);
-        if self.quic.is_some() {
-            let line = format!("Alt-Svc: h3=\":{}\"; ma={ALT_SVC_SECONDS}\r\n", address.port());
-            let _ = self.alt_svc.set(line);
-        }
-    }
-
-    /// Notes that HTTP/3 was served at its port, and is no more: clients are told to forget it (RFC 7838 section 3).
-    pub fn has_spoken_http3(&self) {
-        let _ = self.alt_svc.set("Alt-Svc: clear\r\n".to_owned());
+        let line = match self.quic {
+            Some(_) => format!("Alt-Svc: h3=\":{}\"; ma={ALT_SVC_SECONDS}\r\n", address.port()),
+            None if has_quic_socket => "Alt-Svc: clear\r\n".to_owned(),
+            None => return,
+        };
+        let _ = self.alt_svc.set(line);
     }
 
     /// The line by which answers over TLS tell clients that HTTP/3 is served at the same port (RFC 9114 section 3.1.1), or no more.

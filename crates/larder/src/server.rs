@@ -111,7 +111,7 @@ impl Server {
         let configured = shared.common.config.listens.iter();
         let open = configured.zip(&addresses).zip(&listeners).zip(files);
         let open = open.map(|(((listen, &bound), listener), files)| {
-            listener.is_bound_to(bound);
+            listener.note_bound(bound, false);
             let (configured, file) = (listen.address, SocketFile::of(listen));
             let has_quic_socket = listener.quic.is_some();
             OpenListener { configured, bound, files, listener: Arc::clone(listener), file, has_quic_socket }

@@ -41,6 +41,7 @@ async fn serve(open: OpenStream, send: SendStream, receive: RecvStream) {
     tokio::select! {
         () = serve_request(link, stream) => {}
         stopped = stopped => if matches!(stopped, Ok(Some(_))) {
+            link.gives_up();
             link.note(Flood::RapidReset);
         },
     }
@@ -112,8 +113,7 @@ async fn read(link: &Rc<Link>, stream: &mut Stream) -> Result<Request, HeadEnd> 
     let limit = env.config().timeouts.head;
     let inbound = &mut stream.inbound;
     let reading = async {
-        let fields = inbound.head(|list| list.cloned()).await?;
-        let Some(fields) = fields else {
+        let Some(fields) = inbound.head().await? else {
             let fault = Fault::client(FaultKind::HeadTooLong, "the fields are longer than head_bytes_max");
             return Err(HeadFault::Refused(fault).into());
         };
@@ -122,6 +122,7 @@ async fn read(link: &Rc<Link>, stream: &mut Stream) -> Result<Request, HeadEnd> 
         let waits = has_no_body_by_habit(&fields) && fields.len() <= link.space.head_limits.fields_max;
         let ends_stream = inbound.ends_with_head(waits.then(|| fields.size())).await?;
         let request = parse(link, &fields, ends_stream)?;
+        link.fields.replace(fields);
         let length = match framing::of_request(&request) {
             Ok(Framing::Length(bytes)) => Some(bytes),
             _ => None,

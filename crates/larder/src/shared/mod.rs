@@ -304,7 +304,7 @@ impl Shared {
         // It has no `[[listen]]` of its own: HTTP/2 is spoken where any other listener speaks it.
         let http2 = self.common.live.value().listens.iter().any(|listen| listen.http2);
         let listener = Arc::new(Listener::of_run(Arc::clone(&run), way, http2));
-        listener.is_bound_to(proxy);
+        listener.note_bound(proxy, false);
         self.runs.lock().insert(id.clone(), OpenRun { run, listener: Arc::clone(&listener), bound: proxy });
         self.note_own_addresses(self.listeners.lock().iter());
         self.open_on_workers(sockets, &listener);
