@@ -1,6 +1,7 @@
 //! Which processes of the machine belong to scripts: those that run them, and all that these have started. They may not command the server.
 
-use super::{children, orphans};
+use super::orphans;
+use crate::children;
 use std::fs;
 
 /// Parents that are looked at: more than any chain has that is not made to be long.
@@ -38,18 +39,17 @@ fn parent(pid: u32) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::children::{began, ended};
     use super::*;
+    use crate::children::OwnChild;
     use std::process::{Command, Stdio};
 
     #[test]
     fn what_a_script_has_started_is_of_it_and_its_server_is_not() {
-        let mut script =
-            Command::new("sh").args(["-c", "sleep 60 & echo $!; wait"]).stdout(Stdio::piped()).spawn().unwrap();
+        let spawn = || Command::new("sh").args(["-c", "sleep 60 & echo $!; wait"]).stdout(Stdio::piped()).spawn();
+        let (mut script, own) = OwnChild::start_script(spawn, |script| Some(script.id())).unwrap();
         let mut line = String::new();
         std::io::BufRead::read_line(&mut std::io::BufReader::new(script.stdout.take().unwrap()), &mut line).unwrap();
         let below: u32 = line.trim().parse().unwrap();
-        began(script.id());
         assert!(may_be_of_script(script.id()) && may_be_of_script(below));
         assert!(!may_be_of_script(std::process::id()));
         rustix::process::kill_process(
@@ -59,6 +59,6 @@ mod tests {
         .unwrap();
         script.wait().unwrap();
         assert!(may_be_of_script(below), "it has ended, and tells nothing any more");
-        ended(script.id());
+        drop(own);
     }
 }
