@@ -397,7 +397,7 @@ pub static SETTINGS: &[Setting<Config>] = &[
     })
     .default_words("none")
     .at_restart()
-    .about("The zone that this node stands in. `larder cluster status` shows it. The home of a key is a node of the own zone, as long as one lives there."),
+    .about("The zone that this node stands in. `larder cluster status` shows it. Each zone has homes of its own for the keys."),
     Whole::new("cluster.address", Field::Text {
         form: "HOST:PORT",
         read: |c| c.cluster.address.clone(),
