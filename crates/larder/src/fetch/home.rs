@@ -68,7 +68,7 @@ impl Fetch {
         self.env.common.cluster.as_ref()?.homes.as_ref()
     }
 
-    /// Whether the home of the key may be asked. What a node asks for is asked of no further node.
+    /// Whether the home of the key may be asked. A node passes no other one's question on.
     pub(super) fn asks_home(&self, fields: &Fields) -> bool {
         self.homes().is_some()
             && !self.for_node

@@ -9,7 +9,7 @@ use larder_balance::{Homed, Load, Spill};
 use larder_wire::Url;
 use std::sync::atomic::Ordering;
 
-/// What a node needs to be a home.
+/// The state of a node that is a home.
 pub(super) struct HomeState {
     /// The keys that it hands on, by its load.
     pub(super) spill: Spill,
