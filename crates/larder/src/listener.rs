@@ -49,6 +49,8 @@ pub struct Listener {
     pub socks: bool,
     /// Whether TLS to sites that say so goes to their origins unopened.
     pub pass_through: bool,
+    /// Whether it serves other nodes of the cluster, and nobody else.
+    pub serves_nodes: bool,
     /// Which clients can connect to the listener.
     pub asker: Asker,
     /// The origin of all requests on this listener, where it serves one site.
@@ -122,6 +124,22 @@ impl Listener {
             mirroring,
             asker,
             run: Some(run),
+            ..Listener::default()
+        }
+    }
+
+    /// The listener for other nodes of the cluster at this address. It forwards where any of these does: a node asks for what one of
+    /// its clients may have.
+    pub fn of_nodes(address: SocketAddr, listens: &[Listen]) -> Listener {
+        let all = || listens.iter().map(Listen::forwarding);
+        let forwarding =
+            [Forwarding::On, Forwarding::WithoutSites].into_iter().find(|each| all().any(|it| it == *each));
+        Listener {
+            address: Some(address),
+            forwarding: forwarding.unwrap_or(Forwarding::Off),
+            mirroring: MirrorRule { setting: MirrorSetting::Always(Mirroring::None), ..MirrorRule::default() },
+            serves_nodes: true,
+            asker: Asker::at(&Listen::at(address)),
             ..Listener::default()
         }
     }

@@ -4,28 +4,34 @@
 //! applies those of others ([`replica`]), and keeps the gate of the cache (`larder_cache::cache::Gate`). No request passes through it; a hit
 //! meets nothing of it but the gate. The store's own purge log stays the truth on each node: a purge from the stream is one more rule in it.
 //!
-//! [`message`], [`members`], [`replica`] and [`waiting`] are values and `now` in, decisions out.
+//! Nodes ask one another for responses, too ([`homes`], [`node_key`]): workers do that, with what the thread tells them.
+//!
+//! [`message`], [`members`], [`node_key`], [`replica`] and [`waiting`] are values and `now` in, decisions out.
 
 mod files;
+mod homes;
 mod members;
 mod message;
 #[cfg(feature = "cluster")]
 mod nats;
 #[cfg(feature = "cluster")]
 mod node;
+mod node_key;
 mod replica;
 mod status;
 mod waiting;
 
+pub use homes::{Hold, Home, HomeCounts, Homes, MayAsk, place_of};
 pub use message::Refusal;
 #[cfg(feature = "cluster")]
 pub use node::{Surroundings, run};
+pub use node_key::{Asked, FIELD as NODE_FIELD, Question, key_hash};
 #[cfg(test)]
 pub use status::StreamShown;
-pub use status::{MemberShown, Status};
+pub use status::{HomesShown, MemberShown, Status};
 
 use crate::clock;
-use crate::config::{Apart, ClusterSettings, Config};
+use crate::config::{Apart, ClusterSettings, Config, read_cluster_secret};
 use files::Outbox;
 use larder_cache::cache::{Cache, Gate};
 use larder_cache::store::rules::{Force, Scope};
@@ -50,6 +56,8 @@ pub struct Cluster {
     orders: orders::Sender<Order>,
     /// Numbers for the metrics.
     pub counts: Counts,
+    /// The homes of keys, where nodes ask one another.
+    pub homes: Option<Homes>,
     /// How often its thread met a broken invariant and began anew.
     pub restarts: AtomicU64,
     /// Whether the purges of others have been caught up with once.
@@ -62,7 +70,14 @@ pub struct Orders(orders::Receiver<Order>);
 /// An order to the thread.
 enum Order {
     /// Have all nodes apply a purge that is in force here already.
-    Spread { scopes: Vec<Scope>, force: Force, durability: PurgeDurability, reply: oneshot::Sender<Spread> },
+    Spread {
+        scopes: Vec<Scope>,
+        force: Force,
+        durability: PurgeDurability,
+        /// Until the stream has brought it back, no other node is asked.
+        hold: Option<Hold>,
+        reply: oneshot::Sender<Spread>,
+    },
     /// Say how things are.
     Status(mpsc::Sender<Status>),
 }
@@ -170,12 +185,22 @@ impl Cluster {
         if !settings.is_on() {
             return None;
         }
+        // The file was read when the settings were checked; without it nobody is asked or answered.
+        let secret = settings.listen.and(settings.secret_file.as_deref()).map(read_cluster_secret).transpose();
+        let secret = secret.inspect_err(|trouble| tracing::error!("keys have no homes: {trouble}")).unwrap_or_default();
+        let homes = secret.map(|secret| Homes::new(node_name(settings), &secret));
         if settings.apart != Apart::Serve {
             cache.gate().shut();
         }
         let (send, receive) = orders::channel(ORDERS_MAX);
         Some((
-            Arc::new(Cluster { orders: send, counts: Counts::default(), restarts: AtomicU64::new(0), has_caught_up: AtomicBool::new(false) }),
+            Arc::new(Cluster {
+                orders: send,
+                counts: Counts::default(),
+                homes,
+                restarts: AtomicU64::new(0),
+                has_caught_up: AtomicBool::new(false),
+            }),
             Orders(receive),
         ))
     }
@@ -190,12 +215,24 @@ impl Cluster {
         }
     }
 
+    /// To be held from before a purge comes into force here until [`Cluster::spread`] takes it over: other nodes could bring what is
+    /// purged.
+    pub fn hold(&self) -> Option<Hold> {
+        self.homes.as_ref().map(Homes::hold)
+    }
+
     /// Has all other nodes apply a purge that is in force here already, and waits until they have, or have shut their gates, or until
     /// the purge lies in the outbox.
-    pub async fn spread(&self, scopes: Vec<Scope>, force: Force, durability: PurgeDurability) -> Spread {
+    pub async fn spread(
+        &self,
+        scopes: Vec<Scope>,
+        force: Force,
+        durability: PurgeDurability,
+        hold: Option<Hold>,
+    ) -> Spread {
         const ENDS: &str = "the thread of the cluster ended before it knew: the server goes down, or its log says why";
         let (reply, answer) = oneshot::channel();
-        match self.orders.send(Order::Spread { scopes, force, durability, reply }).await {
+        match self.orders.send(Order::Spread { scopes, force, durability, hold, reply }).await {
             Ok(()) => answer.await.unwrap_or_else(|_| Spread::refused(ENDS)),
             Err(_) => Spread::refused(ENDS),
         }

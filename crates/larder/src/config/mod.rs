@@ -49,7 +49,7 @@ pub mod url;
 
 pub use access::{Access, EXTERNAL_MAX};
 pub use acme::{Acme, AcmeChallenge, SiteCertificate};
-pub use cluster::{Apart, CLUSTER_NAME_BYTES_MAX, ClusterSettings, is_reachable, is_subject_word};
+pub use cluster::{Apart, CLUSTER_NAME_BYTES_MAX, ClusterSettings, is_reachable, is_subject_word, read_cluster_secret};
 pub use foreign::hint as foreign_hint;
 pub use forward::{ForwardHooks, ForwardParents};
 pub use helper::{ForwardHelpers, Helper, HelperFailure};

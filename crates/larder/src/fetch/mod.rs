@@ -41,6 +41,7 @@ pub mod by_table;
 mod checked;
 mod compressed;
 mod forward;
+mod home;
 mod hooked;
 mod icap;
 mod neighbours;
@@ -55,6 +56,7 @@ mod validated;
 pub use adopt::{adopt, adopt_instead};
 pub use attached::AttachedFetch;
 pub use forward::forwarded;
+pub use home::{BEHIND, REFUSED};
 pub use icap::{
     WithoutService, before_question, fault_of, icap_services, is_judged, request_for_service, source_of,
     source_of_reply,
@@ -79,6 +81,10 @@ pub struct Fetch {
     pub for_run: bool,
     /// The client waits for the answer, or reads it.
     pub is_for_reader: bool,
+    /// Another node of the cluster asks.
+    pub for_node: bool,
+    /// The answer comes from the home of the key, and is not kept here.
+    pub is_cold_copy: Cell<bool>,
     /// The purpose, which decides what the origin is asked for.
     pub kind: FetchKind,
     /// Writes the response into its entry.
@@ -245,13 +251,16 @@ async fn run(mut fetch: Box<Fetch>) {
 }
 
 /// Publishes the head of an answer and carries its body to the entry. `is_changed`: a service gave the body.
-async fn take(fetch: Box<Fetch>, answer: OriginAnswer, (keepable, is_changed): (Keepable, bool)) {
+async fn take(mut fetch: Box<Fetch>, answer: OriginAnswer, (keepable, is_changed): (Keepable, bool)) {
     let OriginAnswer { head, times, body, .. } = answer;
     if fetch.kind.is_for_whole()
         && is_trouble(head.status)
         && let Some(stale) = fetch.stale_instead(policy::stale_if_error)
     {
         return fetch.writer.redirect(&stale, ReuseReason::StaleIfError);
+    }
+    if fetch.is_cold_copy.get() {
+        fetch.writer.is_for_its_readers();
     }
     let declared = declared_length(&head, &fetch.request.method, &body);
     // Such a body is checked before it is coded, and has no length in its entry.
@@ -566,6 +575,10 @@ pub fn invalidate_changed(common: &Common, method: &Method, ask: &Ask, response:
             let mut key = Vec::new();
             ask.key_for(&changed, &common.cache, &mut key);
             common.cache.invalidate(&key);
+            if common.cluster.as_ref().is_some_and(|cluster| cluster.homes.is_some()) {
+                // Another node may be its home, which is told with the next question.
+                common.cache.note_invalidated(&key);
+            }
             if ask.by_hook.is_some() {
                 let mut key = Vec::new();
                 ask.unhooked().key_for(&changed, &common.cache, &mut key);

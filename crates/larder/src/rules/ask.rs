@@ -109,6 +109,21 @@ impl Ask {
         start.is_empty() && !self.has_changed_fields()
     }
 
+    /// Whether another node that is told the URL and the client's fields would do the same with the request: no login, hook or helper works
+    /// on it, no rule changes what the origin is told, and the answer is for all.
+    pub fn is_same_on_all_nodes(&self) -> bool {
+        let is_unchanged = self.by_hook.is_none() && self.hooked_by.is_none() && !self.has_changed_fields();
+        let is_by_same_rules = matches!(self.rule, Rule::Site(_) | Rule::Forward)
+            && self.by_table.as_ref().is_none_or(|by_table| by_table.unrouted.is_none());
+        let is_for_all = self.people.is_none() && self.credential().is_none() && !self.key_is_without_signature();
+        is_unchanged
+            && is_by_same_rules
+            && is_for_all
+            && self.registry.is_none()
+            && !self.passes()
+            && *self.client_url() == self.url
+    }
+
     /// The credential for which the answer is stored, where a store rule says so.
     pub fn credential(&self) -> Option<&Credential> {
         self.by_rule.as_ref()?.credential.as_ref()

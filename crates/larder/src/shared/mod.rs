@@ -49,6 +49,8 @@ pub struct Shared {
     pub reread: Option<Reread>,
     /// Where the admin side listens.
     pub admin: Option<SocketAddr>,
+    /// Where other nodes of the cluster ask this one.
+    pub nodes: Option<SocketAddr>,
     /// The open listeners of the configuration.
     pub listeners: Mutex<Vec<OpenListener>>,
     /// Open client connections.
@@ -169,6 +171,8 @@ pub struct Parts {
     pub folder: StoreFolder,
     /// Where the admin side listens.
     pub admin: Option<SocketAddr>,
+    /// Where other nodes of the cluster ask this one.
+    pub nodes: Option<SocketAddr>,
     /// The processes of applications in Python; none was started yet.
     pub nursery: Nursery,
     /// Keeps the lists; it has none yet.
@@ -180,7 +184,8 @@ pub struct Parts {
 impl Shared {
     /// A server without listeners and workers yet.
     pub fn new(parts: Parts) -> Shared {
-        let Parts { common, sources, reread, roots, client_tls, folder, admin, nursery, list_keeper, groups } = parts;
+        let Parts { common, sources, reread, roots, client_tls, folder, admin, nodes, nursery, list_keeper, groups } =
+            parts;
         let config = &common.config;
         let authority_folder = config.authority_folder().unwrap_or_else(|| folder.path().join("ca"));
         let pass = config.intercept.pass.clone();
@@ -199,6 +204,7 @@ impl Shared {
             reloads: ReloadCounts::default(),
             reread,
             admin,
+            nodes,
             listeners: Mutex::default(),
             nursery,
             list_keeper,
@@ -349,7 +355,7 @@ impl Shared {
     pub fn note_own_addresses<'l>(&self, listeners: impl IntoIterator<Item = &'l OpenListener>) {
         let runs: Vec<SocketAddr> = self.runs.lock().values().map(|open| open.bound).collect();
         let listeners = listeners.into_iter().map(|open| open.bound);
-        self.common.own_addresses.replace(listeners.chain(runs).chain(self.admin).collect());
+        self.common.own_addresses.replace(listeners.chain(runs).chain(self.admin).chain(self.nodes).collect());
     }
 }
 

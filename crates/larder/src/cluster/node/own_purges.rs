@@ -2,7 +2,7 @@
 
 use super::{Event, Node, add};
 use crate::clock;
-use crate::cluster::files::{OUTBOX_PURGES_MAX, Outbox};
+use crate::cluster::files::OUTBOX_PURGES_MAX;
 use crate::cluster::members::BEAT_EVERY;
 use crate::cluster::message::PurgeMessage;
 use crate::cluster::nats::{self, NotTaken, Numbers};
@@ -19,7 +19,8 @@ const REPLAY_PURGES: usize = 256;
 impl Node {
     pub(super) fn obey(&mut self, order: Order) {
         match order {
-            Order::Spread { scopes, force, durability, reply } => {
+            Order::Spread { scopes, force, durability, hold, reply } => {
+                self.home_state.holds.extend(hold);
                 let purges = messages(scopes, force, &self.around.name);
                 if durability == PurgeDurability::OnDisk {
                     self.own.extend(purges.iter().map(|purge| purge.id.clone()));
@@ -92,15 +93,22 @@ impl Node {
         let spread =
             cluster::queue(self.outbox.as_mut().ok_or("there is no outbox"), &self.cluster.counts, purges, why);
         if spread.is_refused() {
-            self.disown(purges);
+            self.is_alone_with(purges);
         }
         // The caller may have gone.
         let _ = reply.send(spread);
     }
 
-    /// Purges that never come back.
-    fn disown(&mut self, purges: &[PurgeMessage]) {
+    /// These purges never come back, and other nodes will not hear of them.
+    fn is_alone_with(&mut self, purges: &[PurgeMessage]) {
         purges.iter().for_each(|purge| _ = self.own.remove(&purge.id));
+        if let Some(homes) = self.cluster.homes.as_ref().filter(|_| !self.home_state.is_alone) {
+            self.home_state.is_alone = true;
+            homes.close();
+            tracing::warn!(
+                "a purge was refused, of which other nodes will not hear: they are asked for no response until a restart"
+            );
+        }
     }
 
     /// Has the stream say that everything is purged, for nodes that are down now: their place in it tells them nothing of purges that it
@@ -115,17 +123,19 @@ impl Node {
 
     /// A purge of this node that another one took the place of before it came back never does.
     pub(super) fn forget_own(&mut self) {
-        let is_idle = self.publishing == 0 && !self.is_replaying && self.outbox.as_ref().is_none_or(Outbox::is_empty);
-        let is_back = is_idle && self.acknowledged <= self.replica.applied();
+        let is_back = self.own_purges_are_back();
         // Purges that are forgotten too early are applied a second time.
         if is_back || self.own.len() > OWN_MAX {
             self.own.clear();
+        }
+        if is_back {
+            self.home_state.holds.clear();
         }
     }
 
     fn give_up(&mut self, purges: &[PurgeMessage], reply: oneshot::Sender<Spread>, why: &str) {
         add(&self.cluster.counts.purges_refused, purges.len() as u64);
-        self.disown(purges);
+        self.is_alone_with(purges);
         let _ = reply.send(Spread::refused(why));
     }
 

@@ -2,12 +2,17 @@
 
 use super::{Family, counter, gauge};
 use crate::clock;
-use crate::cluster::{Counts, Refusal};
+use crate::cluster::{Counts, HomeCounts, Refusal};
 use crate::control::Admin;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 fn value(admin: &Admin, of: fn(&Counts) -> &AtomicU64) -> u64 {
     admin.common.cluster.as_ref().map_or(0, |cluster| of(&cluster.counts).load(Ordering::Relaxed))
+}
+
+fn of_homes(admin: &Admin, of: fn(&HomeCounts) -> &AtomicU64) -> u64 {
+    let homes = admin.common.cluster.as_ref().and_then(|cluster| cluster.homes.as_ref());
+    homes.map_or(0, |homes| of(&homes.counts).load(Ordering::Relaxed))
 }
 
 macro_rules! one {
@@ -71,6 +76,31 @@ pub(super) static FAMILIES: &[Family] = &[
                 let count = admin.common.cluster.as_ref().map_or(0, |cluster| cluster.counts.refused(why));
                 samples.labelled("reason", why.as_str(), count);
             }
+        },
+    ),
+    counter(
+        "larder_cluster_homes_asked_total",
+        "Other nodes that were asked for a response of whose key they are the home, by result: answered, behind (purges were missing there), refused (other rules, or no answer of the origin), failed (not reached, or no answer of a node).",
+        |admin, samples| {
+            samples.labelled("result", "answered", of_homes(admin, |counts| &counts.answered));
+            samples.labelled("result", "behind", of_homes(admin, |counts| &counts.behind));
+            samples.labelled("result", "refused", of_homes(admin, |counts| &counts.refused));
+            samples.labelled("result", "failed", of_homes(admin, |counts| &counts.failed));
+        },
+    ),
+    counter(
+        "larder_cluster_homes_hedged_total",
+        "How often the home of a key took longer than `cluster.home_wait`, so that the origin was asked beside it.",
+        |admin, samples| samples.one(of_homes(admin, |counts| &counts.hedged)),
+    ),
+    counter(
+        "larder_cluster_questions_total",
+        "Questions of other nodes, by result: answered, behind (purges were missing here), refused (other rules, or no answer of the origin), stranger (requests at `cluster.listen` that no node made).",
+        |admin, samples| {
+            samples.labelled("result", "answered", of_homes(admin, |counts| &counts.served));
+            samples.labelled("result", "behind", of_homes(admin, |counts| &counts.served_behind));
+            samples.labelled("result", "refused", of_homes(admin, |counts| &counts.served_refused));
+            samples.labelled("result", "stranger", of_homes(admin, |counts| &counts.strangers));
         },
     ),
 ];
