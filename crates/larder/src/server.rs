@@ -272,7 +272,7 @@ fn open_for_nodes(config: &Config) -> Result<Option<ForNodes>, StartError> {
     let sockets = bind::bind_for(address, config.workers).map_err(failed)?;
     let bound = sockets.first().map_or(Ok(address), TcpListener::local_addr).map_err(failed)?;
     let listener = Arc::new(Listener::of_nodes(address, &config.listens));
-    listener.is_bound_to(bound);
+    listener.note_bound(bound, false);
     Ok(Some(ForNodes { bound, sockets, listener }))
 }
 

@@ -51,7 +51,7 @@ pub fn run(program: &Path, nats: &Path) -> Result<(), Trouble> {
         let before = cpu(&nodes)?;
         for object in std::iter::repeat_n(objects, PASSES).flatten() {
             if is_hit_here(&ask(&mut to_a, origin, *object)?) != is_here {
-                return Err(format!("object {object} is not answered {name}").into());
+                return Err(format!("object {object} is not answered {name}"));
             }
         }
         let micros = (cpu(&nodes)? - before) * 1e6 / (objects.len() * PASSES) as f64;
@@ -89,7 +89,7 @@ fn ask(connection: &mut Connection, origin: u16, object: u64) -> Result<Answer, 
     let answer = connection.ask(request.as_bytes(), false)?;
     match (answer.status, answer.body.len()) {
         (200, OBJECT_BYTES) => Ok(answer),
-        (status, length) => Err(format!("object {object}: status {status}, {length} bytes").into()),
+        (status, length) => Err(format!("object {object}: status {status}, {length} bytes")),
     }
 }
 

@@ -51,7 +51,8 @@ impl Waiting {
     pub fn settle(&mut self, replica: &Replica, members: &Members, now: Instant) {
         self.all.iter_mut().for_each(|awaited| awaited.hear(members, now));
         let is_over = |awaited: &mut Awaited| {
-            awaited.heard_by.is_none() && (awaited.until <= now || awaited.unknown.is_empty() && missing(awaited, members, replica).is_empty())
+            awaited.heard_by.is_none()
+                && (awaited.until <= now || awaited.unknown.is_empty() && missing(awaited, members, replica).is_empty())
         };
         for awaited in self.all.extract_if(.., is_over) {
             let missing: Vec<String> = missing(&awaited, members, replica).into_iter().map(str::to_owned).collect();

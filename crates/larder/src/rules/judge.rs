@@ -227,10 +227,13 @@ fn judge_allowed(facts: &mut Facts<'_>, mut allowed: AllowedRoute, mut by_table:
         Err(refused) => return refused.into(),
     };
     let verdict = match may_purge {
-        // A purge names a stored response, whichever listener stored it, so `check_route` does not apply.
+        // A purge names a stored response, whichever listener stored it, so `route_refusal` does not apply.
         Some(true) => Ok(Verdict::Purge as fn(Ask) -> Verdict),
         Some(false) => Err(Verdict::Answer(denied("purge", "This client may not purge."))),
-        None => check_route(facts, &allowed).map(|()| goes_no_further(facts).unwrap_or(Verdict::Allow)),
+        None => match route_refusal(facts, &allowed) {
+            Some(refusal) => Err(refusal),
+            None => Ok(goes_no_further(facts).unwrap_or(Verdict::Allow)),
+        },
     };
     if let Some(by_table) = &mut by_table {
         by_table.reroute(&mut allowed.route);
@@ -328,17 +331,18 @@ fn hooks_of<'a>(facts: &Facts<'a>, rule: Rule) -> Option<HooksOf<'a>> {
     }
 }
 
-fn check_route(facts: &Facts<'_>, allowed: &AllowedRoute) -> Result<(), Verdict> {
+/// The answer in place of the route's, where it may not be taken.
+fn route_refusal(facts: &Facts<'_>, allowed: &AllowedRoute) -> Option<Verdict> {
     if let Some(page) = of_another_scheme(facts, allowed.rule) {
-        return Err(Verdict::Answer(page));
+        return Some(Verdict::Answer(page));
     }
     // An origin with a base path could resolve `..` to a path beside that base.
     if allowed.route.is_below_path() && facts.path_climbs() {
-        return Err(Verdict::Answer(ambiguous()));
+        return Some(Verdict::Answer(ambiguous()));
     }
     match allowed.route {
-        Route::Forward(_) => judge_manager(facts).map_or(Ok(()), Err),
-        Route::Site { .. } | Route::Destination(..) => Ok(()),
+        Route::Forward(_) => judge_manager(facts),
+        Route::Site { .. } | Route::Destination(..) => None,
     }
 }
 

@@ -238,9 +238,10 @@ impl Shared {
 
     /// Whether requests are served: all workers are there, and the server does not stop.
     pub fn is_ready(&self) -> bool {
-        let has_purges = self.common.cluster.as_ref().is_none_or(|cluster| {
-            cluster.is_ready(self.common.cache.gate(), self.common.live.value().cluster.apart)
-        });
+        let has_purges =
+            self.common.cluster.as_ref().is_none_or(|cluster| {
+                cluster.is_ready(self.common.cache.gate(), self.common.live.value().cluster.apart)
+            });
         !self.is_draining() && has_purges && self.upstream.lock().len() == self.common.config.workers
     }
 
