@@ -111,16 +111,7 @@ impl Server {
         let parts =
             Parts { common, sources, reread, roots, client_tls, folder, admin, nodes, nursery, list_keeper, groups };
         let shared = Arc::new(Shared::new(parts));
-        let configured = shared.common.config.listens.iter();
-        let open = configured.zip(&addresses).zip(&listeners).zip(files);
-        let open = open.map(|(((listen, &bound), listener), files)| {
-            listener.note_bound(bound, false);
-            let (configured, file) = (listen.address, SocketFile::of(listen));
-            let has_quic_socket = listener.quic.is_some();
-            OpenListener { configured, bound, files, listener: Arc::clone(listener), file, has_quic_socket }
-        });
-        shared.listeners.lock().extend(open);
-        shared.note_own_addresses(shared.listeners.lock().iter());
+        note_listeners(&shared, &addresses, &listeners, files);
         shared.acme.have(&shared.common.config).map_err(StartError::Thread)?;
         shared.nursery.have(&shared.common.config.mounts).map_err(StartError::Scripts)?;
         let mut server = Server { shared, addresses, threads: Vec::new(), upkeep: None };
@@ -256,6 +247,25 @@ fn start_worker(
         Ok(worker) => worker.run(listeners, commands),
         Err(error) => tracing::error!(%error, "a worker cannot start"),
     }
+}
+
+/// Notes the listeners of the configuration and where their sockets are.
+fn note_listeners(
+    shared: &Shared,
+    addresses: &[SocketAddr],
+    listeners: &[Arc<Listener>],
+    files: Vec<CertificateStamp>,
+) {
+    let configured = shared.common.config.listens.iter();
+    let open = configured.zip(addresses).zip(listeners).zip(files);
+    let open = open.map(|(((listen, &bound), listener), files)| {
+        listener.note_bound(bound, false);
+        let (configured, file) = (listen.address, SocketFile::of(listen));
+        let has_quic_socket = listener.quic.is_some();
+        OpenListener { configured, bound, files, listener: Arc::clone(listener), file, has_quic_socket }
+    });
+    shared.listeners.lock().extend(open);
+    shared.note_own_addresses(shared.listeners.lock().iter());
 }
 
 /// The address for other nodes of the cluster.

@@ -155,7 +155,7 @@ impl Accepted {
 /// `q=` with up to three decimals, in thousandths (RFC 9110 section 12.4.2).
 fn weight(part: &[u8]) -> Option<u16> {
     // The shortest spelling: `0`, `1` or `0.` and decimals, of which those that are not said are zeros.
-    let mut digits = super::vary::weight(part)?.iter().filter(|byte| byte.is_ascii_digit()).map(|digit| digit - b'0');
+    let mut digits = super::weight::weight(part)?.iter().filter(|byte| byte.is_ascii_digit()).map(|digit| digit - b'0');
     Some((0..4).fold(0, |weight, _| weight * 10 + u16::from(digits.next().unwrap_or(0))))
 }
 

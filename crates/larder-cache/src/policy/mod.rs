@@ -34,6 +34,7 @@ pub mod storable;
 pub mod stored_head;
 pub mod validate;
 pub mod vary;
+mod weight;
 
 use larder_wire::date::Stamp;
 use larder_wire::etag::ETag;

@@ -230,10 +230,9 @@ fn judge_allowed(facts: &mut Facts<'_>, mut allowed: AllowedRoute, mut by_table:
         // A purge names a stored response, whichever listener stored it, so `route_refusal` does not apply.
         Some(true) => Ok(Verdict::Purge as fn(Ask) -> Verdict),
         Some(false) => Err(Verdict::Answer(denied("purge", "This client may not purge."))),
-        None => match route_refusal(facts, &allowed) {
-            Some(refusal) => Err(refusal),
-            None => Ok(goes_no_further(facts).unwrap_or(Verdict::Allow)),
-        },
+        None => {
+            route_refusal(facts, &allowed).map_or_else(|| Ok(goes_no_further(facts).unwrap_or(Verdict::Allow)), Err)
+        }
     };
     if let Some(by_table) = &mut by_table {
         by_table.reroute(&mut allowed.route);
@@ -272,11 +271,9 @@ fn judge_allowed(facts: &mut Facts<'_>, mut allowed: AllowedRoute, mut by_table:
         people.logins = facts.found().logins();
     }
     let mut by_rule = facts.by_rule(&allowed.route);
-    let is_consumed = people.as_ref().is_some_and(|people| people.consumes_authorization);
     if let Some(by_rule) = &mut by_rule
-        && (is_consumed || changes_authorization(by_hook.as_deref(), by_table.as_deref()))
+        && (consumes_authorization(people.as_deref()) || changes_authorization(by_hook.as_deref(), by_table.as_deref()))
     {
-        // The credential is the script's now, or none; or it says who is here, and nothing to the origin.
         by_rule.credential = None;
     }
     match (verdict, facts.take_url()) {
@@ -289,6 +286,12 @@ fn judge_allowed(facts: &mut Facts<'_>, mut allowed: AllowedRoute, mut by_table:
     }
 }
 
+/// Whether the credential says who is here, and nothing to the origin.
+fn consumes_authorization(people: Option<&ByPeople>) -> bool {
+    people.is_some_and(|people| people.consumes_authorization)
+}
+
+/// Whether the credential is the script's now, or none.
 fn changes_authorization(by_hook: Option<&ByHook>, by_table: Option<&ByTable>) -> bool {
     let by_hook = by_hook.into_iter().map(|by_hook| &by_hook.effects);
     let mut changed = by_hook.chain(by_table.into_iter().map(|by_table| &by_table.effects));
