@@ -3,6 +3,8 @@
 mod connections;
 mod streams;
 
+pub(super) use streams::PASSED_OVER_MAX;
+
 use super::Settings;
 use super::attribution::{Closed, Moment};
 use super::crowd::{Crowd, Due, Wake};
@@ -87,6 +89,8 @@ pub struct Worker {
     links: Slots<Multiplexed>,
     /// Those that have something to send.
     stirred: Vec<Slot>,
+    /// Connections of robots that can read on, once the kernel was asked what else has come.
+    readers: Vec<TimerEvent>,
     crowd: Crowd,
     /// How each robot speaks TLS, once it has.
     speakers: HashMap<u32, Arc<ClientConfig>>,
@@ -142,6 +146,7 @@ impl Worker {
             asks: Slots::default(),
             links: Slots::default(),
             stirred: Vec::new(),
+            readers: Vec::new(),
             speakers: HashMap::new(),
             recorder: Recorder::new(),
             start,
@@ -160,7 +165,7 @@ impl Worker {
     pub fn run(mut self, pieces: &Sender<Piece>) -> io::Result<()> {
         self.timers.set(Duration::ZERO, TimerEvent::Populate);
         self.timers.set(SECOND, TimerEvent::Sweep);
-        let mut ready = Vec::new();
+        let (mut ready, mut readers) = (Vec::new(), Vec::new());
         let mut through_at = None;
         loop {
             self.read_clock();
@@ -178,7 +183,13 @@ impl Worker {
                 }
             }
             let wait = self.timers.next().map_or(TICK, |next| next.saturating_sub(self.elapsed())).min(TICK);
-            self.poll.wait(wait, &mut ready)?;
+            self.poll.wait(if self.readers.is_empty() { wait } else { Duration::ZERO }, &mut ready)?;
+            std::mem::swap(&mut readers, &mut self.readers);
+            for reader in readers.drain(..) {
+                self.read_clock();
+                self.due(self.now, reader);
+                self.turn_stirred();
+            }
             for event in ready.drain(..) {
                 self.read_clock();
                 self.event(event);
@@ -410,6 +421,7 @@ impl Worker {
         match outcome {
             Outcome::Poll => {}
             Outcome::Wake(at) => self.timers.set(at, TimerEvent::Ask(slot)),
+            Outcome::Read => self.readers.push(TimerEvent::Ask(slot)),
             Outcome::Done(report, after) => {
                 match after {
                     After::Idle => self.crowd.robots[robot as usize].idle.push((end, slot)),
@@ -616,9 +628,11 @@ impl Worker {
             self.gone(robot);
             let (job, behind) = ask.abandon();
             self.queue_again(robot, behind);
-            if let Some(job) = job {
-                let detail = format!("no whole reply within {} s", self.settings.robots.timeout.as_secs());
-                self.failed(robot, job, Trouble::Timeout, detail, 0);
+            let Some(job) = job else { continue };
+            let detail = format!("no whole reply within {} s", self.settings.robots.timeout.as_secs());
+            match job.cut((Trouble::Timeout, detail), now) {
+                Ok(report) => self.done(robot, report),
+                Err((job, (trouble, detail))) => self.failed(robot, job, trouble, detail, 0),
             }
         }
         for slot in unused {
