@@ -5,12 +5,11 @@ use super::ask::OriginAnswer;
 use super::{Fetch, FetchKind};
 use crate::clock;
 use crate::cluster::{Asked, Home, Homes, MayAsk, NODE_FIELD, Question, key_hash, place_of};
-use crate::config::OriginHttp2;
 use crate::mount::REQUEST_NAME;
-use crate::reach::{Asker, Reach};
+use crate::reach::Asker;
 use crate::record::{Peer, TakenWay, WayNote};
 use crate::rules::Route;
-use crate::upstream::{BodySource, Call, CallEvent, OriginResponse, UpstreamFault};
+use crate::upstream::{BodySource, OriginResponse, UpstreamFault};
 use bytes::Bytes;
 use larder_cache::cache::Fate;
 use larder_cache::policy::Times;
@@ -234,32 +233,7 @@ impl Fetch {
 
     async fn call_home(&self, home: &Home, target: &str, fields: &Fields) -> Result<OriginResponse, NoAnswer> {
         let to = home.url.as_ref().ok_or(NoAnswer::Failed)?;
-        let on = |event| match event {
-            CallEvent::Connected { at, reuse, protocol, .. } => {
-                self.note(CallEvent::Connected { at, peer: Peer::Home, reuse, protocol, header: None });
-            }
-            // It is another node's, and says nothing of the origin's.
-            CallEvent::Interim(_) => {}
-            event => self.note(event),
-        };
-        let mut call = Call {
-            to,
-            tls_name: None,
-            method: &Method::Get,
-            target,
-            fields,
-            body: None,
-            reach: &Reach::Configured,
-            client: None,
-            priority: self.ask.priority(),
-            begins: self.begin_attempt().into(),
-            silent_for: None,
-            http2: OriginHttp2::Off,
-            proxy_protocol: None,
-            proxied: None,
-            on: &on,
-        };
-        let called = self.env.upstreams.call(&mut call).await;
+        let called = self.call_cache((Peer::Home, to), (target, fields), None).await;
         called.map_err(|fault| {
             tracing::debug!(node = &*home.name, target, %fault, "another node gave no answer");
             NoAnswer::Failed
