@@ -76,7 +76,7 @@ impl Group {
             Phase::Loading | Phase::Killed => return,
         };
         (member.phase, member.closed) = (Phase::Killed, None);
-        let (pid, began, name) = (member.pid, member.began, &self.mount.application.name);
+        let (pid, name) = (member.pid, &self.mount.application.name);
         // The worker whose call was late counts it.
         let is_counted = match reason {
             EndReason::Hangs(hook) => hook.and_then(|place| hooks.as_ref()?.at(place)).is_some(),
@@ -93,7 +93,6 @@ impl Group {
                 tracing::error!(
                     "{name}[{pid}]: no answer after {seconds} s (`{setting}`); the process is ended, its stacks follow"
                 );
-                // No pause has to be noted before the next one is started: each is found only after that time.
                 self.state.counts.hung.fetch_add(1, Ordering::Relaxed);
             }
             EndReason::Broken(how) => {
@@ -101,7 +100,6 @@ impl Group {
                 self.state.counts.broken.fetch_add(1, Ordering::Relaxed);
                 let traceback = format!("process {pid} was ended: {how}");
                 self.state.note_failure(Failure { traceback, ended: Some(pid), ..Failure::default() });
-                self.note_quick_end(began);
             }
         }
         self.kill_with_stacks(number);
