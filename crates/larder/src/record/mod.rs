@@ -203,8 +203,6 @@ pub struct Record {
     pub outcome: Outcome,
     /// Why it was not stored, where it could have been.
     pub not_stored: Option<&'static str>,
-    /// The coding that Larder gave the body.
-    coded: Option<Coding>,
     /// The answer went out to its end.
     pub complete: bool,
     /// The decisions on the way.
@@ -256,7 +254,6 @@ impl Record {
             bytes: 0,
             outcome: UNDECIDED,
             not_stored: None,
-            coded: None,
             complete: false,
             trail: Trail::default(),
             detail: None,
@@ -302,7 +299,6 @@ impl Record {
             bytes: 0,
             outcome: Outcome::Own(word),
             not_stored: None,
-            coded: None,
             complete: false,
             trail: Trail::default(),
             detail: None,
@@ -414,13 +410,13 @@ impl Record {
     /// Notes the coding that Larder gave the body, where it gave one.
     pub fn note_coding(&mut self, coded: Option<Coding>) {
         if self.is_read() {
-            self.coded = coded;
+            self.trail.coded = coded;
         }
     }
 
     /// The coding that Larder gave the body.
     pub fn coded(&self) -> Option<Coding> {
-        self.coded
+        self.trail.coded
     }
 
     /// The rules that held for it, where any did.
@@ -609,6 +605,6 @@ mod tests {
     /// caches.
     #[test]
     fn a_record_is_small() {
-        assert!(size_of::<Record>() <= 328, "{}", size_of::<Record>());
+        assert!(size_of::<Record>() <= 320, "{}", size_of::<Record>());
     }
 }

@@ -11,7 +11,7 @@ use crate::sampling::Sampled;
 use larder_cache::cache::{Admitted, Fate, Peek, Whole};
 use larder_cache::key::Key;
 use larder_cache::policy::vary::VARY_NAMES_MAX;
-use larder_cache::policy::{Asked, FreshnessFacts, Grace, NotStored, Terms, Usable};
+use larder_cache::policy::{Asked, Coding, FreshnessFacts, Grace, NotStored, Terms, Usable};
 use larder_wire::date::Stamp;
 use larder_wire::proxy_protocol::{ProxyVersion, SentHeader};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -31,6 +31,8 @@ pub struct Trail {
     pub edition: u64,
     /// Why an origin was asked, whatever came of it.
     pub cause: Option<Cause>,
+    /// The coding that Larder gave the body.
+    pub coded: Option<Coding>,
     /// The request's cache directives, once they were looked at.
     asked: Option<Wishes>,
     /// The freshness of the stored response, and the judgement of it.
