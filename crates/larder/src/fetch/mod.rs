@@ -671,7 +671,7 @@ fn publish(
                 fetch.vary_part(&mut head, &mut terms, length);
                 if fetch.would_replace_another(&terms) {
                     // As it came: what was said of the whole is not so of this part.
-                    pass(&mut fetch, of_part, declared, NotStored::Partial, times);
+                    pass(&mut fetch, of_part, declared, NotStored::OtherVariant, times);
                     return Some((Sink::Entry(fetch.writer), None));
                 }
                 let weighed = FreshnessFacts::of(&terms, times.received);
@@ -729,8 +729,7 @@ fn kept(
 fn pass(fetch: &mut Fetch, mut head: ResponseHead, mut declared: Option<u64>, why: NotStored, times: Times) {
     if fetch.kind.is_shared() {
         fetch.notes.keeping.replace(Some(Keeping::Not(why)));
-        // A portal's page says nothing of the URL, and a disk that is behind nothing of the next answer.
-        if !matches!(why, NotStored::Portal | NotStored::DiskBehind) {
+        if why.is_of_key() {
             fetch.env.common.cache.mark_pass(fetch.writer.key().text(), times.received, why);
         }
         let is_of_origin = !matches!(why, NotStored::Address | NotStored::Portal);
