@@ -230,7 +230,17 @@ impl Prepared {
 
     /// The commands that run beside the program.
     fn beside(&self) -> Result<Vec<Vec<String>>, String> {
-        self.spec.companions(self.post.listener).iter().map(|words| self.values.fill_all(words)).collect()
+        let fill = |words: &Vec<String>| {
+            let mut words = self.values.fill_all(words)?;
+            // Where `needs` finds it, too: the PATH of a user may have no sbin.
+            if let Some(first) = words.first_mut().filter(|first| !first.contains('/'))
+                && let Ok(found) = find_program(first, "", [])
+            {
+                *first = found.display().to_string();
+            }
+            Ok(words)
+        };
+        self.spec.companions(self.post.listener).iter().map(fill).collect()
     }
 
     /// Starts the program and waits until it answers.

@@ -179,7 +179,10 @@ impl<'a> Stage<'a> {
             let robots = &self.settings.robots;
             let has_room = |wish: &Wish| match robots.streams {
                 None => found.under_way < robots.connections_max.saturating_mul(robots.pipeline),
-                Some(streams) => self.streams.get(&(robot, self.host(wish))).is_none_or(|on| *on < streams.streams_max),
+                Some(streams) => {
+                    found.under_way < robots.connections_max.saturating_mul(streams.streams_max)
+                        && self.streams.get(&(robot, self.host(wish))).is_none_or(|on| *on < streams.streams_max)
+                }
             };
             // Requests to other hosts do not wait for one that is full.
             let looked_at = if robots.streams.is_some() { PASSED_OVER_MAX } else { 1 };

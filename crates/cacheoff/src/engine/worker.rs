@@ -24,7 +24,7 @@ use crate::schedule::Schedule;
 use crate::tls::{Channel, Tls};
 use crate::wire::Clock;
 use rustls::ClientConfig;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -90,7 +90,8 @@ pub struct Worker {
     /// Those that have something to send.
     stirred: Vec<Slot>,
     /// Connections of robots that can read on, once the kernel was asked what else has come.
-    readers: Vec<TimerEvent>,
+    /// Each once, however many events it has meanwhile: others would wait for as many turns.
+    readers: BTreeSet<TimerEvent>,
     crowd: Crowd,
     /// How each robot speaks TLS, once it has.
     speakers: HashMap<u32, Arc<ClientConfig>>,
@@ -146,7 +147,7 @@ impl Worker {
             asks: Slots::default(),
             links: Slots::default(),
             stirred: Vec::new(),
-            readers: Vec::new(),
+            readers: BTreeSet::new(),
             speakers: HashMap::new(),
             recorder: Recorder::new(),
             start,
@@ -165,7 +166,7 @@ impl Worker {
     pub fn run(mut self, pieces: &Sender<Piece>) -> io::Result<()> {
         self.timers.set(Duration::ZERO, TimerEvent::Populate);
         self.timers.set(SECOND, TimerEvent::Sweep);
-        let (mut ready, mut readers) = (Vec::new(), Vec::new());
+        let mut ready = Vec::new();
         let mut through_at = None;
         loop {
             self.read_clock();
@@ -184,8 +185,7 @@ impl Worker {
             }
             let wait = self.timers.next().map_or(TICK, |next| next.saturating_sub(self.elapsed())).min(TICK);
             self.poll.wait(if self.readers.is_empty() { wait } else { Duration::ZERO }, &mut ready)?;
-            std::mem::swap(&mut readers, &mut self.readers);
-            for reader in readers.drain(..) {
+            for reader in std::mem::take(&mut self.readers) {
                 self.read_clock();
                 self.due(self.now, reader);
                 self.turn_stirred();
@@ -402,6 +402,7 @@ impl Worker {
         let mut goes_on = self.turn(slot, act);
         // Replies that came together are taken one after the other, not within each other.
         while goes_on {
+            self.read_clock();
             goes_on = self.turn(slot, |ask, desk| ask.step(desk));
         }
     }
@@ -421,7 +422,7 @@ impl Worker {
         match outcome {
             Outcome::Poll => {}
             Outcome::Wake(at) => self.timers.set(at, TimerEvent::Ask(slot)),
-            Outcome::Read => self.readers.push(TimerEvent::Ask(slot)),
+            Outcome::Read => _ = self.readers.insert(TimerEvent::Ask(slot)),
             Outcome::Done(report, after) => {
                 match after {
                     After::Idle => self.crowd.robots[robot as usize].idle.push((end, slot)),

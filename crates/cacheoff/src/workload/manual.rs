@@ -44,7 +44,7 @@ In a contest the referee makes an authority for each play, and the entry gets a 
 
 Robots speak HTTP/2 where `robot.protocol` says `h2c` (in the clear, by prior knowledge) or `h2` (over TLS, by ALPN), to a reverse proxy, and `h2c` to a forward proxy. A robot
 has one connection to a host, as browsers have, and on it up to `robot.streams_max` requests side by side; the objects of a page are asked for at once. A connection takes as many requests as
-`robot.connection_uses` drew for it: the next one begins a new connection, while those under way end on the old one. 1, the default, is refused: nothing would go side by side. Windows are those of
+`robot.connection_uses` drew for it: the next one begins a new connection, where `robot.connections_max` permits one more, while those under way end on the old one. 1, the default, is refused: nothing would go side by side. Windows are those of
 `robot.stream_window` and `robot.connection_window`. Origins speak HTTP/1.1, so that HTTP/2 without a cache is refused, as it is through tunnels, over a `client_link`, and with
 `robot.read_rate` or `robot.pipeline`; agents play `h2c` alone, as they speak no TLS. HTTP/3 is out of reach: Cacheoff has no QUIC.
 

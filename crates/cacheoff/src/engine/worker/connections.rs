@@ -57,13 +57,7 @@ impl Worker {
                 if self.close_idle(robot) {
                     continue;
                 }
-                if let Some(wish) = self.crowd.robots[robot as usize].queue.front_mut() {
-                    wish.waited = true;
-                }
-                self.rest(robot);
-                let detail = "as many connections are under way as the limit of open files has room for";
-                self.trouble(Trouble::NoDescriptors, String::new(), detail);
-                return;
+                return self.has_no_files(robot);
             }
             let found = &mut self.crowd.robots[robot as usize];
             let Some(wish) = found.queue.pop_front() else { return };
@@ -199,6 +193,16 @@ impl Worker {
                 self.failed(robot, job, trouble_of(&error), detail, 0);
             }
         }
+    }
+
+    /// The robot's first request waits, for there is no file for one more connection.
+    pub(super) fn has_no_files(&mut self, robot: u32) {
+        if let Some(wish) = self.crowd.robots[robot as usize].queue.front_mut() {
+            wish.waited = true;
+        }
+        self.rest(robot);
+        let detail = "as many connections are under way as the limit of open files has room for";
+        self.trouble(Trouble::NoDescriptors, String::new(), detail);
     }
 
     /// A robot opens no connection for a while.

@@ -2,7 +2,7 @@
 
 use super::{LINK, TRIES_MAX, TimerEvent, Worker, desk};
 use crate::engine::slots::Slot;
-use crate::ledger::{Side, Trouble};
+use crate::ledger::Side;
 use crate::robot::{Job, Multiplexed, Room, StreamOutcome, trouble_of};
 
 /// Waiting requests of a robot that are looked at for one whose host has room.
@@ -67,9 +67,7 @@ impl Worker {
         if has_files || self.close_idle(robot) {
             return true;
         }
-        self.rest(robot);
-        let detail = "as many connections are under way as the limit of open files has room for";
-        self.trouble(Trouble::NoDescriptors, String::new(), detail);
+        self.has_no_files(robot);
         false
     }
 
@@ -128,7 +126,7 @@ impl Worker {
         match outcome {
             StreamOutcome::Poll => return false,
             StreamOutcome::Read => {
-                self.readers.push(TimerEvent::Link(slot));
+                self.readers.insert(TimerEvent::Link(slot));
                 return false;
             }
             StreamOutcome::Wake(at) => {
