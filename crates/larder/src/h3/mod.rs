@@ -87,7 +87,7 @@ impl Link {
 
     /// Takes no request of this stream: the client may send it again elsewhere (RFC 9114 section 4.1.1).
     fn reject(&self, mut send: SendStream, mut receive: RecvStream) {
-        self.note(Flood::MadeReset);
+        self.note(Flood::Control);
         let _ = send.reset(number(ErrorCode::RequestRejected));
         let _ = receive.stop(number(ErrorCode::RequestRejected));
     }

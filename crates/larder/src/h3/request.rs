@@ -206,7 +206,7 @@ async fn refuse_by_page(link: &Rc<Link>, mut stream: Stream, fault: &Fault) {
     env.tally.faults.add(1);
     let page = rules::fault_page(fault.kind, fault.detail);
     deliver::send_page(&mut stream, &page, false, clock::now(), None);
-    env.finish_refused(&stream.peer().listener, stream.peer().address, &page);
+    record_page(link, &stream, &page);
     stream.finish().await;
 }
 
@@ -243,6 +243,15 @@ fn permit(link: &Link, stream: &Stream) -> Result<Option<StreamPermit>, Full> {
 }
 
 /// Answers a request that met a broken invariant. The unwinding dropped its record, so a new one is made.
+/// Records an answer by a page, or the small one that its client got in its place.
+fn record_page(link: &Link, stream: &Stream, page: &Page) {
+    let (env, peer) = (link.env(), stream.peer());
+    match stream.refused() {
+        Some((status, word)) => env.finish_refused(&peer.listener, peer.address, &Page::new(status, word, "", "")),
+        None => env.finish_refused(&peer.listener, peer.address, page),
+    }
+}
+
 async fn broken(link: &Rc<Link>, mut stream: Stream) {
     let env = link.env();
     env.tally.panics.add(1);
@@ -252,7 +261,7 @@ async fn broken(link: &Rc<Link>, mut stream: Stream) {
         return stream.break_off();
     }
     deliver::send_page(&mut stream, &page, false, clock::now(), None);
-    env.finish_refused(&stream.peer().listener, stream.peer().address, &page);
+    record_page(link, &stream, &page);
     stream.finish().await;
 }
 

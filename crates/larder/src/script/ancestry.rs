@@ -1,9 +1,10 @@
 //! Which processes of the machine belong to scripts: those that run them, and all that these have started. They may not command the server.
 
+use super::descendants::pid_of;
 use super::orphans;
 use crate::children;
 use rustix::io::Errno;
-use rustix::process::{Pid, test_kill_process};
+use rustix::process::test_kill_process;
 use std::fs;
 
 /// Parents that are looked at: more than any chain has that is not made to be long.
@@ -39,8 +40,7 @@ pub fn may_be_of_script(pid: u32) -> bool {
 
 /// Whether a process is there and this one may send it no signal; root may to all.
 fn is_of_another_user(pid: u32) -> bool {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    pid.is_some_and(|pid| test_kill_process(pid) == Err(Errno::PERM))
+    pid_of(pid).is_some_and(|pid| test_kill_process(pid) == Err(Errno::PERM))
 }
 
 /// The parent of a process, proc_pid_stat(5).
@@ -90,8 +90,11 @@ mod tests {
             script.wait().unwrap();
             return;
         }
-        if !rustix::process::geteuid().is_root() {
-            return println!("skipped: needs root, to mount /proc and to be another user");
+        let mut unshare = Command::new("unshare");
+        let may_unshare =
+            unshare.args(["--mount", "--pid", "--fork", "true"]).status().is_ok_and(|status| status.success());
+        if !rustix::process::geteuid().is_root() || !may_unshare {
+            return println!("skipped: needs root and its name spaces, to mount /proc and to be another user");
         }
         // Process 1 of a new name space, below it root's shell, and below that the command as another user. The program is
         // opened before, for that user may not reach its folder.

@@ -527,8 +527,10 @@ impl Group {
         let Some(member) = self.members.iter_mut().find(|member| member.number == number) else { return };
         let is_newest = member.generation == self.generation;
         match member.phase {
+            Phase::Ready(_) => return self.end_forger(number),
             Phase::Loading => member.kill(),
-            _ => return self.end_forger(number),
+            // It may have been importing still when it was told to end.
+            Phase::Draining(_) | Phase::Killed => return member.kill(),
         }
         if is_newest {
             self.cannot_load(failure);
@@ -580,15 +582,6 @@ impl Group {
         self.start_at = Some(Instant::now() + pause.min(PAUSE_MAX));
     }
 
-    /// A process that served has ended: of several that ended quickly only the first one is replaced without a pause.
-    fn note_quick_end(&mut self, began: Instant) {
-        match began.elapsed() < QUICK_END {
-            true if self.quick_ends > 0 => self.pause(),
-            true => self.quick_ends = 1,
-            false => self.quick_ends = 0,
-        }
-    }
-
     fn ended(&mut self, number: u64, status: &str) {
         let Some(at) = self.members.iter().position(|member| member.number == number) else { return };
         let member = self.members.swap_remove(at);
@@ -604,12 +597,22 @@ impl Group {
             Phase::Ready(_) => {
                 self.state.counts.ended.fetch_add(1, Ordering::Relaxed);
                 tracing::error!("{name}[{}]: the process ended ({status}), another one takes its place", member.pid);
-                self.note_quick_end(member.began);
+                match member.began.elapsed() < QUICK_END {
+                    true if self.quick_ends > 0 => self.pause(),
+                    true => self.quick_ends = 1,
+                    false => self.quick_ends = 0,
+                }
                 self.publish();
             }
             _ => {}
         }
         self.fill();
+        if self.is_stopping
+            && self.is_over()
+            && let Some(bytes) = self.state.log.rest_to_tell()
+        {
+            process::tell_left_out(&self.mount.application.name, bytes);
+        }
     }
 }
 

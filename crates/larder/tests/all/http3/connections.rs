@@ -53,7 +53,7 @@ fn rejected_requests_are_limited() {
     while let Some((_send, mut receive)) = client.try_begin(&headers(&get("/fresh")), true) {
         client.answer(&mut receive);
     }
-    assert_eq!(client.closed(), (ErrorCode::ExcessiveLoad.number(), "http3-made-reset".to_owned()));
+    assert_eq!(client.closed(), (ErrorCode::ExcessiveLoad.number(), "http3-control-frames".to_owned()));
     stopping.join().unwrap();
 }
 

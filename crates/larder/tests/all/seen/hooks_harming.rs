@@ -7,6 +7,7 @@ use super::stand::{self, body, wait_for};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// A hook for each way to harm, which then goes on or hangs.
 const HARMING: &str = r#"
@@ -161,12 +162,14 @@ fn a_process_that_wrote_garbage_or_closed_its_connections_is_replaced_and_told()
 /// Also where it has written into the note by which a call that hangs is known.
 #[test]
 fn no_call_goes_on_past_its_time_whatever_it_has_written() {
-    // Without a bound of its own, a note that lies would hold for forty times that.
+    // Without a bound of its own, a note that lies would hold for twenty times that, the patience of a request.
     let stage = stage("standby = 1\nhook_time = \"400ms\"\n");
     assert_eq!(status(&stage.ask("/other", "")), "200");
     for path in ["/garbage/hangs", "/garbage/small", "/closes/hangs", "/lies", "/lies/wildly"] {
         let before = pids(&stage);
+        let asked = Instant::now();
         let answer = stage.ask(path, "");
+        assert!(asked.elapsed() < Duration::from_secs(7), "{path}: the note was believed");
         assert!(status(&answer).starts_with('5'), "{path}: {answer}");
         culprit_is_gone(&stage);
         replaced(&stage, &before);
