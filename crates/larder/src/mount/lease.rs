@@ -95,23 +95,28 @@ impl Drop for ProcessLease {
 struct Waits<'a> {
     mount: &'a MountState,
     room: Room,
+    /// Others waited when it came: whatever has become free is theirs.
+    is_behind: bool,
 }
 
 impl<'a> Waits<'a> {
     fn at(mount: &'a MountState, room: Room) -> Waits<'a> {
-        mount.waiting.fetch_add(1, Ordering::Relaxed);
+        let is_behind = mount.waiting.fetch_add(1, Ordering::AcqRel) > 0;
         if room == Room::Place {
             mount.waiting_for_place.fetch_add(1, Ordering::Relaxed);
         }
-        Waits { mount, room }
+        Waits { mount, room, is_behind }
     }
 }
 
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
-        self.mount.waiting.fetch_sub(1, Ordering::Relaxed);
-        if self.room == Room::Place && self.mount.waiting_for_place.fetch_sub(1, Ordering::Relaxed) == 1 {
-            // Turns count again.
+        if self.room == Room::Place {
+            self.mount.waiting_for_place.fetch_sub(1, Ordering::Relaxed);
+        }
+        // One that came behind this has not looked for itself, and needs no end of a request where there is room.
+        let leaves_others = self.mount.waiting.fetch_sub(1, Ordering::AcqRel) > 1;
+        if leaves_others && self.mount.has_room() {
             self.mount.changed.notify_one();
         }
     }
@@ -126,17 +131,16 @@ impl MountState {
         {
             return Ok(lease);
         }
-        let _waits = Waits::at(self, room);
+        let waits = Waits::at(self, room);
+        let mut is_behind = waits.is_behind;
         let deadline = Instant::now() + within;
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             // From here on no change is missed.
             changed.as_mut().enable();
-            if let Some(lease) = self.try_lease(room)? {
-                if lease.is_ahead {
-                    // There may be a turn for the next one too.
-                    self.changed.notify_one();
-                }
+            // The first of those that wait may have been told of the room, and not have run yet.
+            let gives_way = std::mem::take(&mut is_behind) && !self.processes().is_empty();
+            if !gives_way && let Some(lease) = self.try_lease(room)? {
                 return Ok(lease);
             }
             if timeout_at(deadline, changed).await.is_err() {
@@ -172,6 +176,14 @@ impl MountState {
         }
     }
 
+    /// Whether a process has a place or a turn for one of those that wait.
+    fn has_room(&self) -> bool {
+        let may_turn = self.waiting_for_place.load(Ordering::Relaxed) == 0;
+        let now = Instant::now();
+        let processes = &self.serving.lock().processes;
+        processes.iter().any(|process| process.has_room() || (may_turn && process.has_turn(now)))
+    }
+
     fn try_lease(self: &Arc<Self>, room: Room) -> Result<Option<ProcessLease>, MountTrouble> {
         let serving = self.serving.lock();
         let free = serving.processes.iter().filter(|process| process.has_room());
@@ -204,6 +216,7 @@ mod tests {
     use crate::config::application::Application;
     use crate::config::{Mount, Python};
     use larder_wire::Host;
+    use std::task::{Context, Poll, Waker};
     use tokio::sync::mpsc;
 
     fn state() -> Arc<MountState> {
@@ -220,6 +233,14 @@ mod tests {
     }
 
     const WITHIN: Duration = Duration::from_secs(5);
+
+    /// What the future gives when it runs now, once.
+    fn run_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+        match std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn the_process_with_the_fewest_requests_gets_the_next_one() {
@@ -257,6 +278,42 @@ mod tests {
         let (process, _told) = process(1, 1);
         state.serve_by(vec![process]);
         assert!(state.lease(WITHIN, Room::Place).await.is_ok() && state.trouble().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_newcomer_takes_the_place_of_one_that_waits() {
+        let state = state();
+        let (process, _told) = process(1, 1);
+        state.serve_by(vec![process]);
+        let held = state.lease(WITHIN, Room::Place).await.unwrap();
+        let mut waits = Box::pin(state.lease(WITHIN, Room::PlaceOrTurn));
+        assert!(run_once(&mut waits).is_none());
+        drop(held);
+        // It is told, and has not run yet.
+        let mut newcomer = Box::pin(state.lease(WITHIN, Room::PlaceOrTurn));
+        assert!(run_once(&mut newcomer).is_none(), "the place is not for it");
+        let lease = run_once(&mut waits).expect("the place is for the first").unwrap();
+        assert!(run_once(&mut newcomer).is_none());
+        drop(lease);
+        assert!(run_once(&mut newcomer).expect("the next one").is_ok());
+        assert_eq!(state.waiting(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_leaves_without_its_place_leaves_it_to_the_next() {
+        let state = state();
+        let ((one, _), (other, _)) = (process(1, 1), process(2, 1));
+        state.serve_by(vec![one]);
+        let held = state.lease(WITHIN, Room::Place).await.unwrap();
+        let mut leaves = Box::pin(state.lease(WITHIN, Room::Place));
+        assert!(run_once(&mut leaves).is_none());
+        // All are told of a new process at once, the one that comes afterwards is not.
+        state.serve_by(vec![other]);
+        let mut newcomer = Box::pin(state.lease(WITHIN, Room::Place));
+        assert!(run_once(&mut newcomer).is_none());
+        drop(leaves);
+        assert_eq!(run_once(&mut newcomer).expect("room").map(|lease| lease.process().number), Ok(2));
+        drop(held);
     }
 
     #[tokio::test]
