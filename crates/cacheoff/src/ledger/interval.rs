@@ -522,7 +522,9 @@ pub struct Load {
     pub own_thread_cpu: f32,
     /// CPU of the cache under test, if its processes are known.
     pub cache_cpu: f32,
-    /// Of that, the share spent in the kernel.
+    /// Of that, what programs other than the cache's own used: helpers, and cleaners of its store.
+    pub cache_helpers: f32,
+    /// Of the CPU of the cache, the share spent in the kernel.
     pub cache_kernel: f32,
     /// Memory of the cache in bytes: proportional set size where the kernel tells it, else resident set size.
     pub cache_memory: u64,
@@ -559,6 +561,7 @@ impl Load {
             own_cpu: mean(self.own_cpu, later.own_cpu),
             own_thread_cpu: mean(self.own_thread_cpu, later.own_thread_cpu),
             cache_cpu: mean(self.cache_cpu, later.cache_cpu),
+            cache_helpers: mean(self.cache_helpers, later.cache_helpers),
             cache_kernel: mean(self.cache_kernel, later.cache_kernel),
             cache_memory: self.cache_memory.max(later.cache_memory),
             cache_descriptors: self.cache_descriptors.max(later.cache_descriptors),
@@ -580,6 +583,7 @@ impl Load {
             own_cpu: self.own_cpu + other.own_cpu,
             own_thread_cpu: self.own_thread_cpu.max(other.own_thread_cpu),
             cache_cpu: self.cache_cpu + other.cache_cpu,
+            cache_helpers: self.cache_helpers + other.cache_helpers,
             cache_kernel: self.cache_kernel.max(other.cache_kernel),
             cache_memory: self.cache_memory + other.cache_memory,
             cache_descriptors: self.cache_descriptors + other.cache_descriptors,

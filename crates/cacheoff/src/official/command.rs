@@ -53,6 +53,9 @@ pub struct OfficialArgs {
     /// Seconds of load before the kill; 30, or 10 where the phases are shorter than the standard
     #[arg(long)]
     kill_load_s: Option<u64>,
+    /// An entry whose fill or load the machine spoilt (noise, a late referee) lives anew from its start, at most so often
+    #[arg(long, default_value_t = 0, value_name = "TIMES", value_parser = clap::value_parser!(u8).range(..=9))]
+    repeats: u8,
     /// Seconds of the calibration
     #[arg(long, default_value_t = 10)]
     ceiling_s: u64,
@@ -111,6 +114,7 @@ impl OfficialArgs {
             fill_max: self.fill_max.map_or(fill_max, |minutes| Duration::from_secs(minutes.max(1) * 60)),
             time_wait: self.time_wait_s.map_or(time_wait, Duration::from_secs),
             ceiling_s: self.ceiling_s.max(1),
+            repeats_max: usize::from(self.repeats),
             kill: kill_settings(self.scale, self.kill_load_s),
             folder: self.bench.folder().map_or_else(|| "official".into(), Path::to_owned),
             by: self.bench.outputs.by.clone().unwrap_or_default(),
@@ -164,6 +168,8 @@ mod tests {
         assert_eq!((whole.kill.settle.as_secs(), scaled.kill.settle.as_secs()), (30, 10));
         assert_eq!((whole.kill.meas_max.as_secs(), scaled.kill.meas_max.as_secs()), (60, 30));
         assert_eq!((whole.fill_max, scaled.fill_max), (FILL_MAX, FILL_MAX_SCALED));
+        assert_eq!(whole.repeats_max, 0, "14 hours are not repeated unasked");
+        assert_eq!(sequence_of(&["--entries", "larder", "--repeats", "2"]).unwrap().repeats_max, 2);
         assert!(scaled.kill.load == KILL_LOAD_SCALED && scaled.post.mode == "forward" && scaled.post.store == "disk");
     }
 

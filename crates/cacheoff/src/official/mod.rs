@@ -13,6 +13,7 @@ use crate::kill::origin::Origin;
 use crate::kill::{self, Means, Subject, failed, outage};
 use crate::ledger::{End, Ledger, Mode, Note, Outcome, Price, Run, Stage, Target, WorkloadFacts};
 use crate::proc::own_command;
+use crate::report::Summary;
 use crate::run::command::{heat, read};
 use crate::{msl, stop};
 use std::fs::{self, File};
@@ -24,6 +25,9 @@ use std::time::{Duration, Instant};
 const NO_PROXY_SHARE: f64 = 0.25;
 /// The phase of PolyFill-2 that fills.
 const FILL_PHASE: &str = "meas";
+
+/// The stages of an entry before its kill.
+const LIFE: [Stage; 3] = [Stage::TimeWait, Stage::Fill, Stage::Load];
 
 /// The choices of a sequence.
 pub struct Sequence {
@@ -47,6 +51,8 @@ pub struct Sequence {
     pub time_wait: Duration,
     /// Seconds of the calibration.
     pub ceiling_s: u64,
+    /// An entry whose fill or load the machine spoilt lives anew so often.
+    pub repeats_max: usize,
     /// How the kill is played.
     pub kill: kill::Settings,
     /// Folder for the ledgers.
@@ -62,6 +68,8 @@ struct Living<'a> {
     prepared: Prepared,
     running: Running,
     since: Instant,
+    /// Why its earlier lives were ended.
+    repeats: Vec<String>,
 }
 
 impl Sequence {
@@ -81,7 +89,7 @@ impl Sequence {
                 tell("stopped: the entries that are left are not played");
                 break;
             }
-            self.entry(spec, tell, &mut ledgers);
+            self.lives(spec, tell, &mut ledgers);
         }
         Ok(ledgers)
     }
@@ -121,16 +129,41 @@ impl Sequence {
         if self.scale < 1.0 { self.scale } else { self.scale * NO_PROXY_SHARE }
     }
 
-    /// One entry from its start to its end; a stage that could not be played ends it.
-    fn entry(&self, spec: &EntrySpec, tell: &mut dyn FnMut(&str), ledgers: &mut Vec<Ledger>) {
+    /// One entry, from its start again where the machine spoilt its fill or its load: a stage alone cannot be played again, for
+    /// the store would hold what the stage asks for. Ledgers of a spoilt life stay under another name.
+    fn lives(&self, spec: &EntrySpec, tell: &mut dyn FnMut(&str), ledgers: &mut Vec<Ledger>) {
+        let (first, mut repeats) = (ledgers.len(), Vec::new());
+        while let Some(reason) = self.entry(spec, &repeats, tell, ledgers) {
+            tell(&format!("{} lives anew: {reason}", spec.name));
+            repeats.push(reason);
+            ledgers.truncate(first);
+            for stage in LIFE {
+                let path = self.file(&name(spec, stage));
+                // One that cannot be moved is written over.
+                let _ = fs::rename(&path, path.with_extension(format!("spoilt-{}", repeats.len())));
+            }
+        }
+    }
+
+    /// One life of an entry, to its end; a stage that could not be played ends it. Gives the reason to play it anew.
+    fn entry(
+        &self,
+        spec: &EntrySpec,
+        repeats: &[String],
+        tell: &mut dyn FnMut(&str),
+        ledgers: &mut Vec<Ledger>,
+    ) -> Option<String> {
         tell(&format!("{} is started", spec.name));
-        let mut living = match self.start(spec) {
+        let mut living = match self.start(spec, repeats) {
             Ok(living) => living,
-            Err(reason) => return ledgers.push(self.lost(spec, Stage::Fill, reason)),
+            Err(reason) => {
+                ledgers.push(self.lost(spec, Stage::Fill, reason));
+                return None;
+            }
         };
-        for stage in [Stage::TimeWait, Stage::Fill, Stage::Load] {
+        for stage in LIFE {
             if stop::is_asked() {
-                return;
+                return None;
             }
             tell(&format!("{}: {}", spec.name, words(stage)));
             let played = match stage {
@@ -142,9 +175,19 @@ impl Sequence {
                 Some(status) => Err(format!("the cache ended while it was tested ({status})")),
                 None => Ok(ledger),
             });
-            match played {
-                Ok(ledger) => ledgers.push(self.keep(&name(spec, stage), stage, ledger)),
-                Err(reason) => return ledgers.push(self.lost(spec, stage, reason)),
+            let ledger = match played {
+                Ok(ledger) => self.keep(&name(spec, stage), stage, ledger),
+                Err(reason) => {
+                    ledgers.push(self.lost(spec, stage, reason));
+                    return None;
+                }
+            };
+            let may_repeat = repeats.len() < self.repeats_max && !stop::is_asked();
+            let spoilt = Summary::of(&ledger).repeatable().filter(|_| may_repeat);
+            ledgers.push(ledger);
+            if spoilt.is_some() {
+                living.running.stop();
+                return spoilt;
             }
         }
         if !stop::is_asked() {
@@ -152,9 +195,10 @@ impl Sequence {
             let ledger = self.kill(living);
             ledgers.push(self.keep(&name(spec, Stage::Kill), Stage::Kill, ledger));
         }
+        None
     }
 
-    fn start<'a>(&self, spec: &'a EntrySpec) -> Result<Living<'a>, String> {
+    fn start<'a>(&self, spec: &'a EntrySpec, repeats: &[String]) -> Result<Living<'a>, String> {
         let mut post = self.post.clone();
         if !spec.mode.contains_key(&post.mode) {
             post.mode = if post.mode == "forward" { "reverse" } else { "forward" }.to_owned();
@@ -165,7 +209,7 @@ impl Sequence {
         let prepared = Prepared::new(spec.clone(), post.clone())?;
         prepared.prepare()?;
         let running = prepared.start()?;
-        Ok(Living { spec, post, prepared, running, since: Instant::now() })
+        Ok(Living { spec, post, prepared, running, since: Instant::now(), repeats: repeats.to_vec() })
     }
 
     fn time_wait(&self, living: &Living<'_>) -> Ledger {
@@ -190,7 +234,7 @@ impl Sequence {
         let play = Heat {
             discipline,
             round: 0,
-            repeats: Vec::new(),
+            repeats: living.repeats.clone(),
             label: &living.spec.name,
             target: run.target,
             address: living.running.address,
@@ -211,7 +255,7 @@ impl Sequence {
     }
 
     fn kill(&self, living: Living<'_>) -> Ledger {
-        let Living { spec, post, prepared, running, since } = living;
+        let Living { spec, post, prepared, running, since, .. } = living;
         let origin = match Origin::start(post.origin) {
             Ok(origin) => origin,
             Err(error) => {

@@ -14,7 +14,7 @@ pub use machine::{distribution, file_system, machine, system_tuning};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Processes that are watched together are at most this many; a runaway tree is cut off here.
@@ -101,6 +101,8 @@ pub struct Sampler {
 struct Sample {
     at: Instant,
     cache: text::Process,
+    /// CPU seconds of the cache's processes by their program.
+    programs: BTreeMap<PathBuf, f64>,
     own: text::Process,
     own_thread: BTreeMap<String, f64>,
     machine: text::MachineTimes,
@@ -146,6 +148,7 @@ impl Sample {
         let ended = if matches!(watched, Watched::Tree(_)) { own_process.ended() } else { text::Process::default() };
         Self {
             at: Instant::now(),
+            programs: programs(&pids),
             cache: pids.iter().map(|pid| process(*pid).with_ended()).fold(ended, text::Process::plus),
             own: own_process,
             own_thread: thread_times(own),
@@ -165,6 +168,7 @@ impl Sample {
             own_cpu,
             own_thread_cpu: cores(busiest_s, 0.0),
             cache_cpu,
+            cache_helpers: cores(helpers(&self.programs, &before.programs), 0.0),
             cache_kernel: if cache_cpu > 0.0 { (kernel / cache_cpu).min(1.0) } else { 0.0 },
             cache_memory: self.cache.memory,
             cache_descriptors: self.cache.descriptors,
@@ -179,6 +183,27 @@ impl Sample {
             energy_uj: None,
         }
     }
+}
+
+/// CPU seconds of processes by their program; those whose program cannot be read are of the program without a name.
+fn programs(pids: &[u32]) -> BTreeMap<PathBuf, f64> {
+    let mut all = BTreeMap::new();
+    for pid in pids {
+        let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+        *all.entry(program).or_default() += process_cpu(*pid);
+    }
+    all
+}
+
+fn process_cpu(pid: u32) -> f64 {
+    read(pid, "stat").as_deref().and_then(text::stat).map_or(0.0, |stat| stat.user_s + stat.kernel_s)
+}
+
+/// CPU seconds between two looks of all programs but the one that has worked most since its start, which is the cache itself.
+fn helpers(now: &BTreeMap<PathBuf, f64>, before: &BTreeMap<PathBuf, f64>) -> f64 {
+    let main = now.iter().max_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(program, _)| program);
+    let others = now.iter().filter(|(program, _)| Some(*program) != main);
+    others.map(|(program, cpu)| (cpu - before.get(program).unwrap_or(&0.0)).max(0.0)).sum()
 }
 
 /// CPU seconds of the busiest thread between two looks at a process. A thread that ended in between is seen no more, but its time
@@ -276,6 +301,21 @@ mod tests {
         near(busiest(&times(&[("main", 1.1)]), &before, 0.9), 0.8);
         near(busiest(&times(&[("main", 1.1), ("worker", 5.2), ("new", 0.7)]), &before, 1.0), 0.7);
         near(busiest(&before, &before, 0.0), 0.0);
+    }
+
+    #[test]
+    fn a_cleaner_is_no_work_of_the_cache_itself() {
+        let times = |all: &[(&str, f64)]| all.iter().map(|(name, cpu)| (PathBuf::from(name), *cpu)).collect();
+        let before = times(&[("/usr/sbin/cache", 5.0), ("/usr/bin/cleaner", 1.0)]);
+        let now = times(&[("/usr/sbin/cache", 5.1), ("/usr/bin/cleaner", 1.4), ("/usr/bin/helper", 0.2)]);
+        assert!((helpers(&now, &before) - 0.6).abs() < 1e-9, "{}", helpers(&now, &before));
+        assert_eq!(helpers(&times(&[("/usr/sbin/cache", 9.0)]), &before), 0.0);
+        assert_eq!(helpers(&times(&[]), &before), 0.0);
+        // Processes that run: this one, and one of another program.
+        let mut other = Command::new("sleep").arg("60").spawn().unwrap();
+        let found = programs(&[std::process::id(), other.id()]);
+        other.kill().and_then(|()| other.wait()).unwrap();
+        assert_eq!(found.len(), 2, "{found:?}");
     }
 
     #[test]

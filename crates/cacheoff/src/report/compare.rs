@@ -3,7 +3,7 @@
 use super::metric::{Better, Metric};
 use super::summary::Summary;
 use crate::chart::{Unit, three_digits};
-use crate::ledger::{Ledger, Stage};
+use crate::ledger::{Interval, Ledger, Stage};
 use crate::random::Stream;
 
 /// All runs of one workload.
@@ -130,6 +130,14 @@ impl<'a> Comparison<'a> {
     }
 }
 
+impl Comparison<'_> {
+    /// A heading of numbers that add up over the rounds that are used.
+    pub fn summed(&self, heading: &str) -> String {
+        let has_rounds = self.entries.iter().any(|entry| entry.used().len() > 1);
+        format!("{heading}{}", if has_rounds { ", sum of the rounds" } else { "" })
+    }
+}
+
 impl<'a> Rounds<'a> {
     /// The rounds whose figures are used: those that count, else all.
     pub fn used(&self) -> Vec<&Summary<'a>> {
@@ -165,6 +173,11 @@ impl<'a> Rounds<'a> {
         let rate = |run: &Summary<'_>| run.per_second(run.phase.replies() as f64).unwrap_or(0.0);
         used.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
         used.get(used.len().checked_sub(1)? / 2).copied()
+    }
+
+    /// A number of the reported phase, over all rounds that are used.
+    pub fn total(&self, of: impl Fn(&Interval) -> u64) -> u64 {
+        self.used().into_iter().map(|run| of(&run.phase)).sum()
     }
 
     /// Whether a metric is a rate that the referee bounded: the least that the entry can do.

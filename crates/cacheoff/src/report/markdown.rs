@@ -160,14 +160,13 @@ fn table(comparison: &Comparison<'_>, out: &mut String) {
             let _ = writeln!(out, "| relative to {} | {} |", labels[0], cells.join(" | "));
         }
     }
-    let missing = |entry: &Rounds<'_>, cause: MissCause| {
-        entry.typical().map_or(0, |run| run.phase.missing.get(&cause).copied().unwrap_or(0))
-    };
-    counted(comparison, "missing hits", MissCause::ALL, MissCause::as_str, missing, out);
-    let errors = |entry: &Rounds<'_>, trouble| entry.typical().map_or(0, |run| run.phase.errors.of(trouble));
+    let missing =
+        |entry: &Rounds<'_>, cause: MissCause| entry.total(|phase| phase.missing.get(&cause).copied().unwrap_or(0));
+    counted(comparison, &comparison.summed("missing hits"), MissCause::ALL, MissCause::as_str, missing, out);
+    let errors = |entry: &Rounds<'_>, trouble| entry.total(|phase| phase.errors.of(trouble));
     let (remarks, wrong): (Vec<Trouble>, Vec<Trouble>) = Trouble::ALL.iter().partition(|trouble| trouble.is_remark());
-    counted(comparison, "errors", &wrong, Trouble::as_str, errors, out);
-    counted(comparison, "remarks", &remarks, Trouble::as_str, errors, out);
+    counted(comparison, &comparison.summed("errors"), &wrong, Trouble::as_str, errors, out);
+    counted(comparison, &comparison.summed("remarks"), &remarks, Trouble::as_str, errors, out);
 }
 
 /// The load that was played: in a sentence, with its conditions, and its file to the letter.

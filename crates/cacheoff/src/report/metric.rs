@@ -251,6 +251,7 @@ metrics! {
     Cost {
         "cpu_us" "CPU per reply" Micros Less "CPU time of all processes of the cache, user and system, the kernel's network work in their context included, per reply." |s| cpu_per_reply(s);
         "cpu" "CPU, cores" Cores Less "Cores that the cache kept busy." |s| cache_load(s, |l| f64::from(l.cache_cpu));
+        "cpu.helpers" "of that, other programs, cores" Cores Neither "CPU of the cache's processes of other programs than the one that has worked most: helpers, and cleaners that go through the store whatever the load; only where there are such." |s| cache_load(s, |l| f64::from(l.cache_helpers)).filter(|cores| *cores > 0.0);
         "memory" "memory" Bytes Less "Largest memory of all processes of the cache, sampled once a second, shared pages counted once (PSS; RSS where the kernel does not tell it)." |s| cache_load(s, |l| l.cache_memory as f64);
         "processes" "processes" Count Neither "Most processes of the cache at a time." |s| cache_load(s, |l| l.cache_processes as f64).filter(|count| *count > 0.0);
         "threads" "threads" Count Neither "Most threads of all its processes at a time." |s| cache_load(s, |l| l.cache_threads as f64);

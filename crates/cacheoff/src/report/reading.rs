@@ -77,8 +77,9 @@ const STRUCK_OUT: &str = "A figure that does not count is struck out. Noise of t
 
 const ONE_PLAY: &str = "Each entry was played once: no interval can be given, and a difference of two entries is not shown to be more \
     than chance.";
-const NOT_AGAIN: &str = "A stage that noise spoilt is not played again, unlike a play of a contest: each stage finds the cache and its store as \
-    the stage before left them.";
+const NOT_AGAIN: &str = "A stage that noise spoilt is not played again by itself, unlike a play of a contest: each stage finds the cache and its \
+    store as the stage before left them. Where it was asked for (`--repeats`), an entry whose fill or load was spoilt lived anew from its \
+    start, and a remark says so.";
 
 fn cost() -> [Line; 3] {
     [
@@ -173,7 +174,7 @@ mod tests {
         }
         assert!(!once.contains("**Kill.**") && !once.contains("bootstrap"), "{once}");
         let staged = Ledger { run: Run { stage: Some(Stage::Kill), ..Run::default() }, ..Ledger::default() };
-        assert!(markdown(&[staged]).contains("A stage that noise spoilt is not played again"));
+        assert!(markdown(&[staged]).contains("A stage that noise spoilt is not played again by itself"));
         ledger.run.round = 7;
         let rounds = markdown(std::slice::from_ref(&ledger));
         for part in ["bootstrap, 1,000 drawings", "of two plays of the same round and seed", "they do not multiply"] {

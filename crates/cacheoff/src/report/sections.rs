@@ -373,12 +373,25 @@ fn entry_of(ledger: &Ledger) -> Option<&Entry> {
 
 /// Missing hits and errors, with a column per entry.
 fn counts(out: &mut String, comparison: &Comparison<'_>) {
-    let missing = |entry: &Rounds<'_>, cause: MissCause| {
-        entry.typical().map_or(0, |run| run.phase.missing.get(&cause).copied().unwrap_or(0))
-    };
-    counted(out, "Missing hits by cause", comparison, MissCause::ALL, |c| (c.as_str(), c.sentence()), missing);
-    let errors = |entry: &Rounds<'_>, trouble: Trouble| entry.typical().map_or(0, |run| run.phase.errors.of(trouble));
-    counted(out, "Errors and remarks by kind", comparison, Trouble::ALL, |t| (t.as_str(), t.sentence()), errors);
+    let missing =
+        |entry: &Rounds<'_>, cause: MissCause| entry.total(|phase| phase.missing.get(&cause).copied().unwrap_or(0));
+    counted(
+        out,
+        &comparison.summed("Missing hits by cause"),
+        comparison,
+        MissCause::ALL,
+        |c| (c.as_str(), c.sentence()),
+        missing,
+    );
+    let errors = |entry: &Rounds<'_>, trouble: Trouble| entry.total(|phase| phase.errors.of(trouble));
+    counted(
+        out,
+        &comparison.summed("Errors and remarks by kind"),
+        comparison,
+        Trouble::ALL,
+        |t| (t.as_str(), t.sentence()),
+        errors,
+    );
 }
 
 fn counted<T: Copy>(

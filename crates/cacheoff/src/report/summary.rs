@@ -123,6 +123,7 @@ fn mean_load<'i>(intervals: impl Iterator<Item = &'i Interval>) -> Option<Load> 
         add(&mut sum.own_cpu, load.own_cpu);
         add(&mut sum.own_thread_cpu, load.own_thread_cpu);
         add(&mut sum.cache_cpu, load.cache_cpu);
+        add(&mut sum.cache_helpers, load.cache_helpers);
         add(&mut sum.cache_kernel, load.cache_kernel);
         add(&mut sum.others_cpu, load.others_cpu);
         add(&mut sum.steal, load.steal);
@@ -142,6 +143,7 @@ fn mean_load<'i>(intervals: impl Iterator<Item = &'i Interval>) -> Option<Load> 
         &mut sum.own_cpu,
         &mut sum.own_thread_cpu,
         &mut sum.cache_cpu,
+        &mut sum.cache_helpers,
         &mut sum.cache_kernel,
         &mut sum.others_cpu,
         &mut sum.steal,

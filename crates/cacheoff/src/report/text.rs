@@ -91,11 +91,11 @@ fn row(out: &mut String, name: &str, comparison: &Comparison<'_>, cell: impl Fn(
 
 fn causes(out: &mut String, comparison: &Comparison<'_>) {
     let missing = |entry: &Rounds<'_>, cause: MissCause| -> u64 {
-        entry.typical().map_or(0, |run| run.phase.missing.get(&cause).copied().unwrap_or(0))
+        entry.total(|phase| phase.missing.get(&cause).copied().unwrap_or(0))
     };
-    counted(out, "Missing hits by cause", comparison, MissCause::ALL, MissCause::as_str, missing);
-    let errors = |entry: &Rounds<'_>, trouble| entry.typical().map_or(0, |run| run.phase.errors.of(trouble));
-    counted(out, "Errors and remarks by kind", comparison, Trouble::ALL, Trouble::as_str, errors);
+    counted(out, &comparison.summed("Missing hits by cause"), comparison, MissCause::ALL, MissCause::as_str, missing);
+    let errors = |entry: &Rounds<'_>, trouble| entry.total(|phase| phase.errors.of(trouble));
+    counted(out, &comparison.summed("Errors and remarks by kind"), comparison, Trouble::ALL, Trouble::as_str, errors);
 }
 
 fn counted<T: Copy>(

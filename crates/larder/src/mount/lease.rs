@@ -234,7 +234,7 @@ mod tests {
 
     const WITHIN: Duration = Duration::from_secs(5);
 
-    /// What the future gives when it runs now, once.
+    /// The output of the future when it runs now, once.
     fn run_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
         match std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(output) => Some(output),

@@ -3,7 +3,8 @@
 mod sample;
 
 use super::*;
-use crate::ledger::{Downtime, End, Exhibit, Interval, Ledger, Note, Outcome, Price, Stage, Trouble};
+use crate::chart::grouped;
+use crate::ledger::{Downtime, End, Exhibit, Interval, Ledger, MissCause, Note, Outcome, Price, Stage, Trouble};
 use sample::{Invented, contest, run};
 
 const SQUID: Invented = Invented { label: "squid", hit_us: 420.0, keeps: 0.97, cpu_us: 95.0, lies: 0 };
@@ -247,6 +248,23 @@ fn the_glance_table_marks_what_does_not_count() {
         "the tiles of an invalid run are not struck out"
     );
     assert!(!page(&ledgers[..1]).contains("<div class=\"tile\"><b><s"));
+}
+
+#[test]
+fn missing_hits_and_errors_are_those_of_all_rounds() {
+    let mut ledgers: Vec<Ledger> = (1..=3).map(|round| run(SQUID, round, 40.0)).collect();
+    let evicted = |ledgers: &[Ledger]| -> u64 {
+        compare(ledgers)[0].entries[0].total(|phase| phase.missing.get(&MissCause::Evicted).copied().unwrap_or(0))
+    };
+    let each: Vec<u64> = ledgers.iter().map(|ledger| evicted(std::slice::from_ref(ledger))).collect();
+    assert!(each.iter().all(|count| *count > 0), "{each:?}");
+    assert_eq!(evicted(&ledgers), each.iter().sum::<u64>());
+    let told = markdown(&ledgers);
+    let row = format!("| missing hits, sum of the rounds: evicted | {} |", grouped(each.iter().sum::<u64>() as f64));
+    assert!(told.contains(&row), "{row}: {told}");
+    assert!(text(&ledgers).contains("Missing hits by cause, sum of the rounds"));
+    ledgers.truncate(1);
+    assert!(markdown(&ledgers).contains("| missing hits: evicted |"), "one play has no sum");
 }
 
 #[test]
