@@ -20,6 +20,7 @@ pub mod cli;
 pub mod client;
 pub mod clock;
 mod cluster;
+mod coded_heads;
 mod compression;
 pub mod config;
 pub mod control;

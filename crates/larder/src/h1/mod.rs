@@ -12,6 +12,7 @@ pub use connection::Connection;
 pub use serve::{Start, serve};
 
 use crate::clock;
+use crate::coded_heads::CodedHeads;
 use crate::env::{Env, PeerFacts};
 use crate::listener::Listener;
 use crate::outbox::Outbox;
@@ -57,8 +58,19 @@ pub struct Workspace {
     pub keys: RefCell<Vec<u8>>,
     /// Serves a connection whose client speaks HTTP/2 to its end. That module knows this one, so it is named here by whoever knows both.
     pub http2: ServeHttp2,
+    /// Heads of answers by HTTP/2 and by HTTP/3 that were coded.
+    pub coded_heads: OfVersions<RefCell<CodedHeads>>,
     /// The lines `Via` and the beginning of `Cache-Status`, by the version that a response came in.
     pub answered_by: [String; 2],
+}
+
+/// One for each version whose heads are coded.
+#[derive(Default)]
+pub struct OfVersions<T> {
+    /// That of HTTP/2.
+    pub http2: T,
+    /// That of HTTP/3.
+    pub http3: T,
 }
 
 /// The replies to a client that wants a tunnel, and did not ask for it by HTTP.
@@ -117,6 +129,7 @@ impl Workspace {
             inboxes: RefCell::default(),
             outboxes: RefCell::default(),
             keys: RefCell::default(),
+            coded_heads: OfVersions::default(),
             answered_by: [answered_by(Version::Http10), answered_by(Version::Http11)],
             env: Rc::clone(env),
         }))

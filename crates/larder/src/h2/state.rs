@@ -58,7 +58,8 @@ pub struct State {
     decoder: Decoder,
     block: Option<Block>,
     list_bytes_max: usize,
-    streams: BTreeMap<u32, StreamState>,
+    /// Boxed: the table moves its entries at each request.
+    streams: BTreeMap<u32, Box<StreamState>>,
     ended: VecDeque<(u32, EndedBy)>,
     last_stream: u32,
     is_leaving: bool,
@@ -272,7 +273,7 @@ impl State {
 
     /// Ends all streams.
     pub fn end_streams(&mut self) {
-        std::mem::take(&mut self.streams).into_values().for_each(StreamState::end);
+        std::mem::take(&mut self.streams).into_values().for_each(|state| state.end());
     }
 
     /// Whether a stream is open.
@@ -332,7 +333,7 @@ impl State {
         self.ended_by(stream) == Some(EndedBy::Fault)
     }
 
-    fn remove(&mut self, stream: u32) -> Option<StreamState> {
+    fn remove(&mut self, stream: u32) -> Option<Box<StreamState>> {
         let state = self.streams.remove(&stream)?;
         self.spare_bytes += state.window_bytes - STREAM_WINDOW_BYTES;
         Some(state)
@@ -345,9 +346,9 @@ impl State {
         self.ended.push_back((stream, by));
     }
 
-    /// Writes a field block.
-    pub fn write_block(&mut self, stream: u32, ends_stream: bool, fields: impl FnOnce(&mut Vec<u8>)) {
-        let mut block = Vec::with_capacity(256);
+    /// Writes a field block. The size of its list is not looked at: the client's limit is advice (RFC 9113 section 6.5.2).
+    pub fn write_block<T>(&mut self, stream: u32, ends_stream: bool, fields: impl FnOnce(&mut Vec<u8>) -> T) {
+        let mut block = Vec::with_capacity(512);
         if !std::mem::replace(&mut self.has_written_block, true) {
             hpack::write_no_table(&mut block);
         }
@@ -585,7 +586,7 @@ impl StreamState {
     }
 
     /// Gives up the exchange, as when a client of HTTP/1.1 leaves.
-    fn end(mut self) {
+    fn end(mut self: Box<Self>) {
         if let Some(task) = self.task.take() {
             task.abort();
         }

@@ -140,7 +140,8 @@ impl ClientStream for Stream {
             let mut text = std::mem::take(&mut state.text);
             let (answered_by, alt_svc) = (&self.link.space.answered_by, self.link.peer.alt_svc());
             state.write_block(self.number, bytes == Some(0), |out| {
-                render::answer_head(out, write_field, head, &mut text, answered_by, alt_svc);
+                let coded = &mut *self.link.space.coded_heads.http2.borrow_mut();
+                render::answer_head(out, write_field, head, (&mut text, coded), answered_by, alt_svc);
             });
             state.text = text;
             state.expect_body(self.number, bytes);

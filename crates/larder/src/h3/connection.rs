@@ -159,7 +159,9 @@ impl Connection {
     /// Waits for the next event. Cancel-safe.
     async fn event(&self, leaving: &Leaving, stopped: Pin<&mut impl Future<Output = ()>>) -> Event {
         let quic = &self.link.quic;
+        // Of those that have come, no more than [`super::STREAMS_MAX`] are taken in a row.
         tokio::select! {
+            biased;
             request = quic.accept_bi() => request.map_or(Event::Gone, |(send, receive)| Event::Request(send, receive)),
             uni = quic.accept_uni() => uni.map_or(Event::Gone, Event::Uni),
             () = self.link.stream_ended.notified() => Event::StreamEnded,

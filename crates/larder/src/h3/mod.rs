@@ -10,7 +10,6 @@ mod inbound;
 mod listen;
 mod meters;
 mod request;
-mod section;
 mod stream;
 mod turns;
 
@@ -46,7 +45,7 @@ struct Link {
     open: RefCell<Vec<u64>>,
     /// The number of the stream behind the last one that a request was taken from.
     next_request: Cell<u64>,
-    /// Wakes the task of the connection when such a stream has ended.
+    /// Wakes the task of the connection when the last such stream has ended.
     stream_ended: Notify,
     meters: RefCell<Meters>,
     /// The order in which its streams write.
@@ -171,7 +170,9 @@ impl Link {
         if !urgencies.is_empty() {
             urgencies.remove(&stream);
         }
-        self.stream_ended.notify_one();
+        if open.is_empty() {
+            self.stream_ended.notify_one();
+        }
     }
 }
 

@@ -37,9 +37,9 @@ pub fn begin(link: &Rc<Link>, send: SendStream, receive: RecvStream) {
 async fn serve(open: OpenStream, send: SendStream, receive: RecvStream) {
     let link = &open.0;
     let stopped = send.stopped();
-    let stream = Stream::new(link, send, receive);
+    let mut stream = Stream::new(link, send, receive);
     tokio::select! {
-        () = serve_request(link, stream) => {}
+        () = serve_request(link, &mut stream) => {}
         stopped = stopped => if matches!(stopped, Ok(Some(_))) {
             link.gives_up();
             link.note(Flood::RapidReset);
@@ -82,19 +82,21 @@ impl From<HeadFault> for HeadEnd {
     }
 }
 
-async fn serve_request(link: &Rc<Link>, mut stream: Stream) {
-    let mut request = match read(link, &mut stream).await {
+/// Answers a request. Only the way of one that is answered at once is part of its task, which is made for each request anew: the others
+/// are boxed, and take their memory when they are needed.
+async fn serve_request(link: &Rc<Link>, stream: &mut Stream) {
+    let mut request = match read(link, stream).await {
         Ok(request) => request,
-        Err(end) => return refuse(link, stream, end).await,
+        Err(end) => return Box::pin(refuse(link, stream, end)).await,
     };
     stream.prioritise(request.fields.get("Priority"));
     if request.method == Method::Connect || request.fields.contains("Upgrade") {
-        return answer_by(stream, &request, &no_connect()).await;
+        return Box::pin(answer_by(stream, &request, &no_connect())).await;
     }
     if is_misdirected(link.env(), stream.peer(), &request) {
-        return answer_by(stream, &request, &misdirected()).await;
+        return Box::pin(answer_by(stream, &request, &misdirected())).await;
     }
-    let answered = catch_unwind(AssertUnwindSafe(|| quick::try_answer(&link.space, &mut stream, &mut request)));
+    let answered = catch_unwind(AssertUnwindSafe(|| quick::try_answer(&link.space, stream, &mut request)));
     match answered {
         Ok(Quick::Answered) => {
             // The next head is compared with the text that this one was read from.
@@ -102,8 +104,8 @@ async fn serve_request(link: &Rc<Link>, mut stream: Stream) {
             link.space.heads.keep(stream.peer().address, request);
             stream.finish().await;
         }
-        Ok(Quick::Waits(begun)) => run_if_permitted(link, stream, (request.head, *begun)).await,
-        Err(_) => broken(link, stream).await,
+        Ok(Quick::Waits(begun)) => Box::pin(run_if_permitted(link, stream, (request.head, *begun))).await,
+        Err(_) => Box::pin(broken(link, stream)).await,
     }
 }
 
@@ -164,7 +166,7 @@ fn parse(link: &Link, fields: &FieldList, ends_stream: bool) -> Result<Request, 
 }
 
 /// Ends a stream whose request is not begun.
-async fn refuse(link: &Rc<Link>, mut stream: Stream, end: HeadEnd) {
+async fn refuse(link: &Rc<Link>, stream: &mut Stream, end: HeadEnd) {
     let word = match end {
         HeadEnd::Head(HeadFault::Refused(fault)) => return refuse_by_page(link, stream, &fault).await,
         HeadEnd::Read(ReadEnd::Gone) => return,
@@ -172,7 +174,7 @@ async fn refuse(link: &Rc<Link>, mut stream: Stream, end: HeadEnd) {
         HeadEnd::Read(ReadEnd::Fault(fault)) => {
             stream.reset(fault.code);
             if fault.scope == Scope::Stream {
-                unanswered(link, &stream, "http3-malformed");
+                unanswered(link, stream, "http3-malformed");
             }
             return link.fault(fault);
         }
@@ -190,7 +192,7 @@ async fn refuse(link: &Rc<Link>, mut stream: Stream, end: HeadEnd) {
             "heads-bytes-max"
         }
     };
-    unanswered(link, &stream, word);
+    unanswered(link, stream, word);
     link.note(Flood::MadeReset);
 }
 
@@ -201,23 +203,23 @@ fn unanswered(link: &Link, stream: &Stream, word: &'static str) {
 }
 
 /// Answers a head that the parser refuses by an error page, as over HTTP/1.1.
-async fn refuse_by_page(link: &Rc<Link>, mut stream: Stream, fault: &Fault) {
+async fn refuse_by_page(link: &Rc<Link>, stream: &mut Stream, fault: &Fault) {
     let env = link.env();
     env.tally.faults.add(1);
     let page = rules::fault_page(fault.kind, fault.detail);
-    deliver::send_page(&mut stream, &page, false, clock::now(), None);
-    record_page(link, &stream, &page);
+    deliver::send_page(stream, &page, false, clock::now(), None);
+    record_page(link, stream, &page);
     stream.finish().await;
 }
 
 /// Runs the exchange of a request, unless its client has as many under way as it may have connections. The first one of a connection
 /// needs no further permit.
-async fn run_if_permitted(link: &Rc<Link>, mut stream: Stream, (head, begun): (Box<RequestHead>, Begun)) {
-    let permit = match permit(link, &stream) {
+async fn run_if_permitted(link: &Rc<Link>, stream: &mut Stream, (head, begun): (Box<RequestHead>, Begun)) {
+    let permit = match permit(link, stream) {
         Ok(permit) => permit,
         Err(full) => {
             let mut record = begun.record;
-            deliver::deliver_page(&mut stream, &head, &full.page(), &mut record);
+            deliver::deliver_page(stream, &head, &full.page(), &mut record);
             record.finish();
             return stream.finish().await;
         }
@@ -225,7 +227,7 @@ async fn run_if_permitted(link: &Rc<Link>, mut stream: Stream, (head, begun): (B
     let body = RequestBody::of(&head);
     let Begun { verdict, record, key } = begun;
     let exchange = Exchange { request: Rc::new(*head), record, verdict, key, body };
-    exchange.run(&mut stream).await;
+    exchange.run(stream).await;
     stream.finish().await;
     drop(permit);
 }
@@ -242,7 +244,6 @@ fn permit(link: &Link, stream: &Stream) -> Result<Option<StreamPermit>, Full> {
     permit.map(Some)
 }
 
-/// Answers a request that met a broken invariant. The unwinding dropped its record, so a new one is made.
 /// Records an answer by a page, or the small one that its client got in its place.
 fn record_page(link: &Link, stream: &Stream, page: &Page) {
     let (env, peer) = (link.env(), stream.peer());
@@ -252,7 +253,8 @@ fn record_page(link: &Link, stream: &Stream, page: &Page) {
     }
 }
 
-async fn broken(link: &Rc<Link>, mut stream: Stream) {
+/// Answers a request that met a broken invariant. The unwinding dropped its record, so a new one is made.
+async fn broken(link: &Rc<Link>, stream: &mut Stream) {
     let env = link.env();
     env.tally.panics.add(1);
     let page = broken_page();
@@ -260,15 +262,15 @@ async fn broken(link: &Rc<Link>, mut stream: Stream) {
         env.finish_unanswered(&stream.peer().listener, stream.peer().address, page.word);
         return stream.break_off();
     }
-    deliver::send_page(&mut stream, &page, false, clock::now(), None);
-    record_page(link, &stream, &page);
+    deliver::send_page(stream, &page, false, clock::now(), None);
+    record_page(link, stream, &page);
     stream.finish().await;
 }
 
 /// Answers a request by a page.
-async fn answer_by(mut stream: Stream, head: &RequestHead, page: &Page) {
+async fn answer_by(stream: &mut Stream, head: &RequestHead, page: &Page) {
     let mut record = exchange::begin(stream.env(), stream.peer(), head);
-    deliver::deliver_page(&mut stream, head, page, &mut record);
+    deliver::deliver_page(stream, head, page, &mut record);
     record.finish();
     stream.finish().await;
 }

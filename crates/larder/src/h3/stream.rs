@@ -2,7 +2,6 @@
 
 use super::inbound::{Inbound, ReadEnd};
 use super::meters::Flood;
-use super::section::Section;
 use super::turns::Place;
 use super::{Link, number, stream_number};
 use crate::env::{Env, PeerFacts};
@@ -15,7 +14,7 @@ use crate::socket::OtherSide;
 use crate::ticker::{Timer, Wait};
 use bytes::Bytes;
 use larder_cache::cache::Tier;
-use larder_wire::h3::{ErrorCode, Scope, frame};
+use larder_wire::h3::{ErrorCode, Scope, frame, qpack};
 use larder_wire::{Fields, Host, ResponseHead};
 use quinn::{RecvStream, SendStream, WriteError, Written};
 use std::future::{Future, pending, poll_fn};
@@ -103,7 +102,7 @@ impl Stream {
     }
 
     /// Waits until the client has the answer, and ends the stream.
-    pub async fn finish(mut self) {
+    pub async fn finish(&mut self) {
         if self.write().await.is_err() || !matches!(self.answer, Answer::Whole | Answer::Refused) {
             return self.reset(ErrorCode::Internal);
         }
@@ -172,9 +171,9 @@ impl Stream {
     fn refused_head(&self) -> Vec<u8> {
         let client = self.link.peer.address;
         tracing::info!(%client, "an answer's head is longer than a client of HTTP/3 takes");
-        let (mut bytes, section) = (Section::begin(), Section::default());
-        section.write(&mut bytes, b":status", REFUSED_STATUS.to_string().as_bytes(), false);
-        section.write(&mut bytes, b"content-length", b"0", false);
+        let mut bytes = begin_section();
+        render::status(&mut bytes, qpack::write_field, REFUSED_STATUS);
+        qpack::write_field(&mut bytes, b"content-length", b"0", false);
         bytes
     }
 
@@ -295,6 +294,13 @@ impl Drop for Turn<'_> {
     }
 }
 
+/// The beginning of a coded section.
+fn begin_section() -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(512);
+    qpack::write_prefix(&mut bytes);
+    bytes
+}
+
 /// Writes the first of these pieces, as many as fit in one turn, when that comes. Cancel-safe.
 async fn write_in_turn(place: &mut Place, send: &mut SendStream, queue: &mut [Bytes]) -> Result<Wrote, WriteError> {
     let mut bytes = 0;
@@ -346,21 +352,15 @@ impl ClientStream for Stream {
             AnswerBody::Unknown => None,
         };
         let link = Rc::clone(&self.link);
-        let section = Section::default();
-        let mut bytes = Section::begin();
-        render::answer_head(
-            &mut bytes,
-            |out, name, value, is_secret| section.write(out, name, value, is_secret),
-            head,
-            &mut link.text.borrow_mut(),
-            &link.space.answered_by,
-            link.peer.alt_svc(),
-        );
+        let mut bytes = begin_section();
+        let buffers = (&mut *link.text.borrow_mut(), &mut *link.space.coded_heads.http3.borrow_mut());
+        let (answered_by, alt_svc) = (&link.space.answered_by, link.peer.alt_svc());
+        let list_bytes = render::answer_head(&mut bytes, qpack::write_field, head, buffers, answered_by, alt_svc);
         self.answer = match body {
             Some(0) => Answer::Whole,
             body => Answer::Begun(body),
         };
-        if !section.fits(&link) {
+        if list_bytes > link.section_bytes_max.get() {
             (self.answer, bytes, body) = (Answer::Refused, self.refused_head(), None);
         }
         self.queue_headers(&bytes, body);
@@ -376,13 +376,9 @@ impl ClientStream for Stream {
 
     fn interim(&mut self, head: &ResponseHead) {
         if self.answer == Answer::Waited {
-            let section = Section::default();
-            let mut bytes = Section::begin();
-            let write = |out: &mut Vec<u8>, name: &[u8], value: &[u8], is_secret| {
-                section.write(out, name, value, is_secret);
-            };
-            render::interim_head(&mut bytes, write, head);
-            if section.fits(&self.link) {
+            let mut bytes = begin_section();
+            let list_bytes = render::interim_head(&mut bytes, qpack::write_field, head);
+            if list_bytes <= self.link.section_bytes_max.get() {
                 self.queue_headers(&bytes, None);
             }
         }
@@ -435,10 +431,11 @@ impl ClientStream for Stream {
         }
         self.answer = Answer::Whole;
         if let Some(trailers) = trailers.filter(|trailers| !trailers.is_empty()) {
-            let section = Section::default();
-            let mut bytes = Section::begin();
-            trailers.iter().for_each(|(name, value)| section.write(&mut bytes, name.as_bytes(), value, false));
-            if section.fits(&self.link) {
+            let mut bytes = begin_section();
+            let line =
+                |(name, value): (&str, &[u8])| render::field(&mut bytes, qpack::write_field, name.as_bytes(), value);
+            let list_bytes: u64 = trailers.iter().map(line).sum();
+            if list_bytes <= self.link.section_bytes_max.get() {
                 self.queue_headers(&bytes, None);
             }
         }

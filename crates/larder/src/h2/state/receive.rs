@@ -198,16 +198,15 @@ impl State {
             self.reset(stream, ErrorCode::RefusedStream);
             return Ok(None);
         }
-        self.streams.insert(stream, StreamState::new(self.client_window_bytes, ends_stream));
+        self.streams.insert(stream, Box::new(StreamState::new(self.client_window_bytes, ends_stream)));
         Ok(Some(Event::Request { stream, ends_stream }))
     }
 
     /// Whether as many streams are open as may be. One whose both sides have ended does not count, but its exchange may go on for a
     /// moment.
     fn is_full(&self) -> bool {
-        let is_open = |state: &&StreamState| !(state.is_answered && state.body_has_ended);
-        self.streams.len() >= STREAMS_MAX
-            && (self.streams.len() >= 2 * STREAMS_MAX || self.streams.values().filter(is_open).count() >= STREAMS_MAX)
+        let open = || self.streams.values().filter(|state| !(state.is_answered && state.body_has_ended)).count();
+        self.streams.len() >= STREAMS_MAX && (self.streams.len() >= 2 * STREAMS_MAX || open() >= STREAMS_MAX)
     }
 
     fn trailers(&mut self, stream: u32, ends_stream: bool) -> Result<(), Trouble> {
