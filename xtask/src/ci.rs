@@ -126,6 +126,9 @@ fn licences(root: &Path) -> Tally {
 /// Test programs that run at once. Most of the time of the long ones is waiting: for ends, for limits, for other caches.
 const LANES: usize = 2;
 
+/// Tests of the longest program, that of Larder as a whole, that run at once.
+const LONGEST_THREADS: &str = "3";
+
 /// Runs all test programs of the workspace, and counts their tests. Each one's output is printed when it has ended.
 fn tests(root: &Path) -> Tally {
     let mut programs = match test_program::built(root, &[]) {
@@ -133,7 +136,7 @@ fn tests(root: &Path) -> Tally {
         Err(trouble) => return checked(Err(trouble)),
     };
     // Those that take longest, of Larder and Cacheoff, begin first.
-    programs.sort_by_key(|program| (program.name != "all", !program.folder.ends_with("cacheoff")));
+    programs.sort_by_key(|program| (!is_longest(program), program.name != "all", !program.folder.ends_with("cacheoff")));
     let (waiting, total) = (Mutex::new(programs.into_iter()), Mutex::new(Tally::default()));
     let next = || waiting.lock().ok()?.next();
     std::thread::scope(|scope| {
@@ -151,9 +154,20 @@ fn tests(root: &Path) -> Tally {
     total.into_inner().unwrap_or_default()
 }
 
+/// The setting of Rust's test programs for [`LONGEST_THREADS`].
+const THREADS: &str = "RUST_TEST_THREADS";
+
+fn is_longest(program: &TestProgram) -> bool {
+    program.name == "all" && program.folder.ends_with("larder")
+}
+
 fn run_program(program: &TestProgram) -> Tally {
     let began = Instant::now();
-    let output = program.command().stderr(Stdio::inherit()).output();
+    let mut command = program.command();
+    if is_longest(program) && std::env::var_os(THREADS).is_none() {
+        command.env(THREADS, LONGEST_THREADS);
+    }
+    let output = command.stderr(Stdio::inherit()).output();
     let (said, is_good) = match &output {
         Ok(output) => (String::from_utf8_lossy(&output.stdout), output.status.success()),
         Err(error) => (format!("it cannot be started: {error}").into(), false),

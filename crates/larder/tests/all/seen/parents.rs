@@ -75,10 +75,9 @@ fn pass_on(stream: &TcpStream, noted: &Mutex<Vec<String>>, (to, wants_login): (S
         if head.starts_with("CONNECT ") {
             let far = TcpStream::connect(to).ok()?;
             (&*stream).write_all(b"HTTP/1.1 200 Connected\r\n\r\n").ok()?;
-            let (mut from, mut back) = (stream.try_clone().ok()?, far.try_clone().ok()?);
-            std::thread::spawn(move || std::io::copy(&mut back, &mut from));
-            std::io::copy(&mut lines, &mut &far).ok()?;
-            return None;
+            let (from, mut back) = (stream.try_clone().ok()?, far.try_clone().ok()?);
+            std::thread::spawn(move || stand::pass_on(&mut back, &from));
+            return stand::pass_on(&mut lines, &far);
         }
         let text = format!("by the parent: {}", head.split(' ').nth(1)?);
         let answer =

@@ -95,10 +95,9 @@ fn serve(mut stream: &TcpStream, manner: Manner, noted: &Mutex<Vec<String>>) -> 
         Manner::Leads(to) | Manner::LeadsJoe(to) => {
             let far = TcpStream::connect(to).ok()?;
             stream.write_all(&connected).ok()?;
-            let (mut from, mut back) = (stream.try_clone().ok()?, far.try_clone().ok()?);
-            std::thread::spawn(move || std::io::copy(&mut back, &mut from));
-            let _ = std::io::copy(&mut stream, &mut &far);
-            far.shutdown(std::net::Shutdown::Write).ok()
+            let (from, mut back) = (stream.try_clone().ok()?, far.try_clone().ok()?);
+            std::thread::spawn(move || stand::pass_on(&mut back, &from));
+            stand::pass_on(&mut stream, &far)
         }
         Manner::Says(_) | Manner::Silent => None,
     }

@@ -5,7 +5,7 @@ use larder::server::Server;
 use larder::shared::StartError;
 use socket2::{Domain, Socket, Type};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -21,6 +21,13 @@ pub fn origin() -> SocketAddr {
 /// An origin that does this with each connection, on a thread of its own.
 pub fn origin_that(serve: fn(&TcpStream) -> Option<()>) -> SocketAddr {
     origin_at(([127, 0, 0, 1], 0).into(), serve)
+}
+
+/// Copies one direction of a tunnel to its end, and hands that on too.
+pub fn pass_on(from: &mut impl Read, mut to: &TcpStream) -> Option<()> {
+    let copied = std::io::copy(from, &mut to);
+    let _ = to.shutdown(Shutdown::Write);
+    copied.is_ok().then_some(())
 }
 
 /// Reads the head of a request without a body; gives its first line.
