@@ -18,6 +18,7 @@ use crate::record::Record;
 use crate::request_body::RequestBody;
 use crate::rules::{self, Ask, Verdict};
 use larder_cache::head::StoredHead;
+use larder_cache::policy::NotStored;
 use larder_wire::target::Target;
 use larder_wire::{Method, RequestHead, Url};
 use std::rc::Rc;
@@ -65,6 +66,13 @@ async fn answer_within_limits<S: ClientStream>(
     note(stream.env(), &ask, record);
     let key = key_of(&ask, &common.cache);
     let answer = lookup::look_up(stream, &request, ask, Some(key), RequestBody::None, &mut None, record).await;
+    let answer = match answer {
+        AnswerSource::Entry { stored, .. } if stored.not_stored() == Some(NotStored::Address) => {
+            // The asker judges the addresses that a name leads to, and can't see where it has led here.
+            AnswerSource::Page(refused("it comes from an address that is not open to all"))
+        }
+        answer => answer,
+    };
     let (answer, given) = match answer {
         AnswerSource::Page(page) => {
             // The asker goes to the origin itself: no error of this node is one of its client.
@@ -166,8 +174,11 @@ fn proved(answer: AnswerSource, value: String) -> AnswerSource {
 
 fn refusal(homes: &Homes, why: &'static str) -> Page {
     add(&homes.counts.served_refused);
+    refused(why).with(NODE_FIELD, REFUSED)
+}
+
+fn refused(why: &'static str) -> Page {
     Page::new(403, "node-refused", format!("This node does not answer for the asker: {why}."), "Ask the origin.")
-        .with(NODE_FIELD, REFUSED)
 }
 
 fn counted_stranger(homes: &Homes, why: &'static str) -> Page {

@@ -747,7 +747,9 @@ fn pass(fetch: &mut Fetch, mut head: ResponseHead, mut declared: Option<u64>, wh
         head.fields.push("Set-Cookie", &*cookie);
     }
     state_length(&mut head, declared, &fetch.request.method);
-    let why = fetch.kind.is_shared().then_some(why);
+    // A node that asks is told of the address, whatever the kind of the fetch.
+    let is_told = fetch.kind.is_shared() || (fetch.for_node && why == NotStored::Address);
+    let why = is_told.then_some(why);
     fetch.writer.pass(StoredHead::passing(head, why, times.received), declared);
 }
 
