@@ -6,6 +6,7 @@
 //! one that is made here, until the stream has brought it back.
 
 use super::node_key::NodeKey;
+use super::voids::Voids;
 use larder_balance::{Homed, Rendezvous, hash};
 use larder_wire::Url;
 use parking_lot::Mutex;
@@ -47,6 +48,7 @@ pub struct Homes {
     asking: AtomicU64,
     holds: Arc<AtomicU64>,
     hot: Mutex<HotKeys>,
+    voids: Mutex<Voids>,
 }
 
 /// Counts since the start.
@@ -135,6 +137,7 @@ impl Homes {
             asking: AtomicU64::new(0),
             holds: Arc::default(),
             hot: Mutex::default(),
+            voids: Mutex::default(),
         }
     }
 
@@ -183,6 +186,21 @@ impl Homes {
     /// The table, while this node answers.
     pub fn table(&self) -> Option<Arc<HomeTable>> {
         self.table.lock().clone()
+    }
+
+    /// A request by way of this node made a key void. Its home may have stored it, and is told with the next question.
+    pub fn note_void(&self, place: u64) {
+        self.voids.lock().note(place);
+    }
+
+    /// The mark of a key that its home is to be told about.
+    pub fn void_mark(&self, place: u64) -> Option<u64> {
+        self.voids.lock().mark_of(place)
+    }
+
+    /// The home of a key was told about this mark.
+    pub fn void_is_told(&self, place: u64, mark: u64) {
+        self.voids.lock().told(place, mark);
     }
 
     /// Counts that a key was asked of its home; gives whether it is hot.

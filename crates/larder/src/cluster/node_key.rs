@@ -25,6 +25,10 @@ use std::fmt;
 /// The field of questions and answers.
 pub const FIELD: &str = "Larder-Node";
 
+/// The field of a question about a key that a request by way of the asker made void: all that is stored under it is void at the node that is
+/// asked, too. It is one of those that the proof is over.
+pub const VOID: &str = "Larder-Void";
+
 /// How far the clock of an asker may be from ours, in seconds, and how long a question can be sent again.
 const WINDOW_SECONDS: u64 = 30;
 

@@ -10,7 +10,7 @@ use super::relay::key_of;
 use super::stream::ClientStream;
 use super::{icap, lookup, note, within_limits};
 use crate::clock;
-use crate::cluster::{Asked, Homes, NODE_FIELD, Question, key_hash};
+use crate::cluster::{Asked, Homes, NODE_FIELD, NODE_VOID_FIELD, Question, key_hash};
 use crate::env::{PeerFacts, RecordGuard};
 use crate::fetch::{self, BEHIND, REFUSED};
 use crate::page::Page;
@@ -135,7 +135,8 @@ async fn has_purges<S: ClientStream>(stream: &S, homes: &Homes, question: &Quest
     }
 }
 
-/// Judges the request as one that came on a connection of its URL's scheme, and compares the key with the asker's.
+/// Judges the request as one that came on a connection of its URL's scheme, and compares the key with the asker's. A key that the asker
+/// knows to be void is void here, too.
 async fn judge<S: ClientStream>(
     stream: &S,
     request: &Rc<RequestHead>,
@@ -146,6 +147,8 @@ async fn judge<S: ClientStream>(
         request.fields.text(NODE_FIELD).and_then(|words| words.split(' ').nth(6)).unwrap_or_default().to_owned();
     let mut bare = (**request).clone();
     bare.fields.remove(NODE_FIELD);
+    let is_void = bare.fields.contains(NODE_VOID_FIELD);
+    bare.fields.remove(NODE_VOID_FIELD);
     let bare = Rc::new(bare);
     let peer = PeerFacts { scheme: url.scheme, ..stream.peer().clone() };
     let verdict = rules::judge_and_wait(stream.env(), &peer, (&bare, record.number), None).await;
@@ -159,6 +162,11 @@ async fn judge<S: ClientStream>(
     ask.key_at_first(&mut key);
     if key_hash(&key) != named {
         return Err("it has another key here: sites, rules or settings of the nodes differ");
+    }
+    if is_void {
+        // All variants: what changed one of them says nothing of the others.
+        let cache = &stream.env().common.cache;
+        cache.invalidate(&key_of(&ask, cache));
     }
     Ok((ask, bare))
 }

@@ -4,14 +4,13 @@
 use super::ask::OriginAnswer;
 use super::{Fetch, FetchKind};
 use crate::clock;
-use crate::cluster::{Asked, Home, Homes, MayAsk, NODE_FIELD, Question, key_hash, place_of};
+use crate::cluster::{Asked, Home, Homes, MayAsk, NODE_FIELD, NODE_VOID_FIELD, Question, key_hash, place_of};
 use crate::mount::REQUEST_NAME;
 use crate::reach::Asker;
 use crate::record::{Peer, TakenWay, WayNote};
 use crate::rules::Route;
 use crate::upstream::{BodySource, OriginResponse, UpstreamFault};
 use bytes::Bytes;
-use larder_cache::cache::Fate;
 use larder_cache::policy::Times;
 use larder_wire::{Fields, Method, ResponseHead, Scheme};
 use std::collections::VecDeque;
@@ -29,10 +28,14 @@ const NOT_ASKED_WITH: [&str; 4] = ["Authorization", "Cookie", "Proxy-Authorizati
 /// A question about one response, as each node is asked it.
 struct HomeQuestion {
     may: MayAsk,
+    /// The place of the key, by which it has its home.
+    place: u64,
     key: String,
     url: String,
     fields: Fields,
     is_hot: bool,
+    /// The place of the key under which the answer is stored, and the mark that a request by way of this node made it void.
+    void: Option<(u64, u64)>,
 }
 
 /// Why a node gave no answer.
@@ -97,11 +100,11 @@ impl Fetch {
     /// Asks the home of the key, the node that stands in for it, and then the origin.
     pub(super) async fn ask_with_home(&self, fields: &Fields) -> Result<OriginAnswer, UpstreamFault> {
         let Some(homes) = self.homes() else { return self.ask_beyond_homes(fields).await };
-        let Some((question, place)) = self.question(homes, fields).await else {
+        let Some(question) = self.question(homes, fields).await else {
             return self.ask_beyond_homes(fields).await;
         };
         let mut note = WayNote::default();
-        for home in question.may.table.homes_of(place, clock::since_boot()) {
+        for home in question.may.table.homes_of(question.place, clock::since_boot()) {
             let mut asked = pin!(self.ask_home(homes, home, &question));
             let no_answer = match timeout(self.env.config().cluster.home_wait, &mut asked).await {
                 Ok(Ok(answer)) => return Ok(self.taken(homes, (home, note), &question, answer)),
@@ -158,13 +161,20 @@ impl Fetch {
     ) -> OriginAnswer {
         add(&homes.counts.answered);
         self.notes.way_taken(Box::new(WayNote { taken: Some(TakenWay::Home(Arc::clone(&home.name))), ..note }));
+        let is_home = |first: &Home| first.name == home.name;
+        if let Some((place, mark)) = question.void
+            && question.may.table.home_of(question.place).is_some_and(is_home)
+        {
+            // One that stands in for the home is told again: the home itself has what is void.
+            homes.void_is_told(place, mark);
+        }
         // The home keeps it. A second copy is worth its memory where it is asked for again and again.
         self.is_cold_copy.set(!question.is_hot);
         answer
     }
 
-    /// The question for other nodes, and the place of its key; `None` where this node is its home, or nobody is to be asked.
-    async fn question(&self, homes: &Homes, fields: &Fields) -> Option<(HomeQuestion, u64)> {
+    /// The question for other nodes; `None` where this node is its home, or nobody is to be asked.
+    async fn question(&self, homes: &Homes, fields: &Fields) -> Option<HomeQuestion> {
         let may = homes.may_ask()?;
         let mut key = Vec::with_capacity(128);
         self.ask.key_at_first(&mut key);
@@ -178,9 +188,14 @@ impl Fetch {
         {
             return None;
         }
-        let fields = self.fields_for_home(fields);
+        let stored_at = place_of(self.writer.key().text());
+        let void = homes.void_mark(stored_at).map(|mark| (stored_at, mark));
+        let mut fields = self.fields_for_home(fields);
+        if void.is_some() {
+            fields.push(NODE_VOID_FIELD, "1");
+        }
         let is_hot = homes.is_hot(place, clock::instant());
-        Some((HomeQuestion { may, key: key_hash(&key), url: url.to_string(), fields, is_hot }, place))
+        Some(HomeQuestion { may, place, key: key_hash(&key), url: url.to_string(), fields, is_hot, void })
     }
 
     /// The fields that another node gets: those for the origin, with the client's own where the origin gets others.
@@ -188,16 +203,11 @@ impl Fetch {
         let mut fields = fields.clone();
         fields.set("Host", self.ask.url.authority());
         fields.remove(NODE_FIELD);
+        fields.remove(NODE_VOID_FIELD);
         fields.remove(REQUEST_NAME);
         if self.ask.compression().is_some() {
             fields.remove("Accept-Encoding");
             self.request.fields.get_all("Accept-Encoding").for_each(|value| fields.push("Accept-Encoding", value));
-        }
-        let now = self.env.stamp_at(clock::instant());
-        let fate = self.env.common.cache.peek(self.writer.key().text(), &self.request, now).fate;
-        if fate.is_some_and(|(fate, _)| fate == Fate::Invalidated) {
-            // A request that changes things went by this node, and the home knows nothing of it.
-            fields.push("Cache-Control", "no-cache");
         }
         fields
     }

@@ -1,7 +1,8 @@
 //! Homes of keys where something is amiss: rules that close addresses, purges that one node alone knows, clients whose requests no home can
 //! answer, and strangers on NATS.
 
-use super::homes::{Counting, Homed, SECRET, send};
+use super::homes::{Counting, Homed, SECRET, body, send};
+use super::stage::Node;
 use aws_lc_rs::{digest, hmac};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -60,4 +61,48 @@ fn a_home_gives_nothing_of_an_address_that_is_closed_to_some() {
     let answer = ask_as_node(&homed, &origin.url("/y"), &[]);
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("Larder-Node: 1 "), "{answer}");
     assert_eq!((homed.count("served"), homed.count("served_refused")), (1, 4));
+}
+
+#[test]
+fn a_post_makes_all_variants_void_at_the_home() {
+    let Some(homed) = Homed::start(&["a", "b", "c"]) else { return };
+    let origin = Counting::start(Duration::ZERO);
+    let get = |node: &Node, path: &str, language: &str| {
+        let answer = send(node.proxy, "GET", &origin.url(path), &format!("Accept-Language: {language}\r\n"));
+        assert_eq!(body(&answer), origin.body(path, language), "{answer}");
+    };
+    for path in (0..6).map(|number| format!("/posted/{number}")) {
+        for node in &homed.nodes {
+            ["de", "en"].iter().for_each(|language| get(node, &path, language));
+        }
+        send(homed.nodes[1].proxy, "POST", &origin.url(&path), "Content-Length: 0\r\n");
+        // The answer for one language says nothing of the other one.
+        ["de", "de", "en", "fr"].iter().for_each(|language| get(&homed.nodes[1], &path, language));
+        // Told once, the home has what is new, and gives it.
+        let asked = origin.asked(&path);
+        ["de", "en", "fr"].iter().for_each(|language| get(&homed.nodes[1], &path, language));
+        assert_eq!(origin.asked(&path), asked);
+    }
+}
+
+#[test]
+fn a_word_that_a_key_is_void_counts_from_a_node_alone() {
+    let Some(homed) = Homed::start(&["a", "b"]) else { return };
+    let origin = Counting::start(Duration::ZERO);
+    for path in (0..8).map(|number| format!("/x/{number}")) {
+        for _ in 0..3 {
+            let answer = send(homed.nodes[0].proxy, "GET", &origin.url(&path), "Larder-Void: 1\r\n");
+            assert_eq!(body(&answer), origin.body(&path, ""));
+        }
+        assert_eq!(origin.asked(&path), 1, "{path}");
+    }
+    // A node's word counts.
+    let url = origin.url("/y");
+    for _ in 0..2 {
+        ask_as_node(&homed, &url, &[]);
+    }
+    assert_eq!(origin.asked("/y"), 1);
+    let answer = ask_as_node(&homed, &url, &[("Larder-Void", "1")]);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert_eq!(origin.asked("/y"), 2);
 }
