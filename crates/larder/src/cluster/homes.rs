@@ -47,6 +47,8 @@ pub struct Homes {
     /// The last purge of the stream that is in force here, or is about to be.
     asking: AtomicU64,
     holds: Arc<AtomicU64>,
+    /// A purge of this process was refused, so that no other node will ever hear of it.
+    is_alone: AtomicBool,
     hot: Mutex<HotKeys>,
     voids: Mutex<Voids>,
 }
@@ -136,6 +138,7 @@ impl Homes {
             asks: AtomicBool::new(false),
             asking: AtomicU64::new(0),
             holds: Arc::default(),
+            is_alone: AtomicBool::new(false),
             hot: Mutex::default(),
             voids: Mutex::default(),
         }
@@ -145,6 +148,16 @@ impl Homes {
     pub fn hold(&self) -> Hold {
         self.holds.fetch_add(1, Ordering::SeqCst);
         Hold(Arc::clone(&self.holds))
+    }
+
+    /// A purge that is in force here was refused: no number says which nodes have it, so nobody is asked until a restart. To be called while
+    /// its [`Hold`] is held.
+    pub fn stay_alone(&self) {
+        if !self.is_alone.swap(true, Ordering::SeqCst) {
+            tracing::warn!(
+                "a purge was refused, of which other nodes will not hear: they are asked for no response until a restart"
+            );
+        }
     }
 
     /// Purges of the stream up to this one are about to come into force here.
@@ -175,7 +188,9 @@ impl Homes {
 
     /// Whether a question may be asked now. To be called after the entry was begun that the answer goes into.
     pub fn may_ask(&self) -> Option<MayAsk> {
-        if !self.asks.load(Ordering::SeqCst) || self.holds.load(Ordering::SeqCst) != 0 {
+        // A hold ends after the node stays alone, so it is looked at first.
+        let is_held = self.holds.load(Ordering::SeqCst) != 0 || self.is_alone.load(Ordering::SeqCst);
+        if is_held || !self.asks.load(Ordering::SeqCst) {
             return None;
         }
         let table = self.table()?;
@@ -380,6 +395,18 @@ mod tests {
         assert!(homes.may_ask().is_none() && homes.table().is_none());
         homes.publish("y", &[facts("a", true)], 2, true);
         assert_eq!(homes.may_ask().map(|it| it.applied), Some(2), "another stream has other numbers");
+    }
+
+    #[test]
+    fn a_purge_that_was_refused_has_nobody_asked_any_more() {
+        let homes = homes();
+        let hold = homes.hold();
+        homes.stay_alone();
+        drop(hold);
+        assert!(homes.may_ask().is_none() && homes.table().is_some(), "others may ask this one");
+        homes.close();
+        homes.publish("y", &[facts("a", true), facts("b", false)], 9, true);
+        assert!(homes.may_ask().is_none(), "another connection, stream or thread changes nothing");
     }
 
     #[test]

@@ -233,9 +233,18 @@ impl Cluster {
     ) -> Spread {
         const ENDS: &str = "the thread of the cluster ended before it knew: the server goes down, or its log says why";
         let (reply, answer) = oneshot::channel();
-        match self.orders.send(Order::Spread { scopes, force, durability, hold, reply }).await {
+        let spread = match self.orders.send(Order::Spread { scopes, force, durability, hold, reply }).await {
             Ok(()) => answer.await.unwrap_or_else(|_| Spread::refused(ENDS)),
             Err(_) => Spread::refused(ENDS),
+        };
+        self.note_refused(&spread);
+        spread
+    }
+
+    /// Has this node ask no other one where a purge is in force here alone.
+    fn note_refused(&self, spread: &Spread) {
+        if let Some(homes) = self.homes.as_ref().filter(|_| spread.is_refused()) {
+            homes.stay_alone();
         }
     }
 

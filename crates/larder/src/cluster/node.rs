@@ -11,7 +11,7 @@ use super::message::{Heartbeat, MESSAGE_VERSION, PurgeMessage, Refusal};
 use super::nats::{self, News, NotTaken, Numbers};
 use super::replica::{Question, Replica, Seen, StreamFacts};
 use super::waiting::Waiting;
-use super::{Cluster, Counts, Order, Orders, Spread, mark};
+use super::{Cluster, Order, Orders, Spread, mark};
 use crate::caught::caught;
 use crate::clock;
 use crate::config::{Apart, ClusterSettings};
@@ -190,7 +190,7 @@ async fn serve_on(
             homes.close();
         }
         let end = tokio::time::sleep(rest);
-        let rested = answer_without_node(&mut orders, (&around, &cluster.counts), &why, end, stop.clone()).await;
+        let rested = answer_without_node(&mut orders, (&around, &cluster), &why, end, stop.clone()).await;
         if rested == Rested::Stopped {
             return;
         }
@@ -208,7 +208,7 @@ enum Rested {
 /// Queues purges while there is no node, and keeps the gate shut.
 async fn answer_without_node(
     orders: &mut Receiver<Order>,
-    (around, counts): (&Surroundings, &Counts),
+    (around, cluster): (&Surroundings, &Cluster),
     why: &str,
     end: impl Future<Output = ()>,
     stop: impl Future<Output = ()>,
@@ -225,10 +225,15 @@ async fn answer_without_node(
             _ = tick.tick() => if (around.apart)() != Apart::Serve {
                 around.cache.gate().shut();
             },
-            Some(order) = orders.recv() => if let Order::Spread { scopes, force, reply, .. } = order {
+            Some(order) = orders.recv() => if let Order::Spread { scopes, force, hold, reply, .. } = order {
                 let outbox = outbox.as_mut().map_err(|error| error.as_str());
+                let purges = super::messages(scopes, force, &around.name);
+                let spread = super::queue(outbox, &cluster.counts, &purges, why);
+                cluster.note_refused(&spread);
+                // The purge waits in the outbox, or this node asks nobody any more.
+                drop(hold);
                 // The caller may have gone.
-                let _ = reply.send(super::queue(outbox, counts, &super::messages(scopes, force, &around.name), why));
+                let _ = reply.send(spread);
             },
         }
     }

@@ -17,8 +17,6 @@ pub(super) struct HomeState {
     pub(super) answers: Rate,
     /// Purges of this node that the stream has not brought back.
     pub(super) holds: Vec<crate::cluster::Hold>,
-    /// A purge of this node was refused, so that no other node will ever hear of it.
-    pub(super) is_alone: bool,
     /// Whether this node answers others, and may ask them, as the workers were told last.
     told: (bool, bool),
 }
@@ -26,7 +24,7 @@ pub(super) struct HomeState {
 impl HomeState {
     pub(super) fn new() -> HomeState {
         let answers = Rate { at: clock::instant(), requests: 0, per_second: 0 };
-        HomeState { spill: Spill::default(), answers, holds: Vec::new(), is_alone: false, told: (false, false) }
+        HomeState { spill: Spill::default(), answers, holds: Vec::new(), told: (false, false) }
     }
 }
 
@@ -41,7 +39,7 @@ impl Node {
     }
 
     fn to_tell(&self) -> (bool, bool) {
-        (self.answers_others(), self.own_purges_are_back() && !self.home_state.is_alone)
+        (self.answers_others(), self.own_purges_are_back())
     }
 
     /// After each event: has workers know at once when nobody is to be asked or answered any more.

@@ -2,8 +2,9 @@
 //! answer, and strangers on NATS.
 
 use super::homes::{Counting, Homed, SECRET, body, send};
-use super::stage::Node;
+use super::stage::{Nats, Node, free_port, wait_for};
 use aws_lc_rs::{digest, hmac};
+use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 fn hex(bytes: &[u8]) -> String {
@@ -105,4 +106,35 @@ fn a_word_that_a_key_is_void_counts_from_a_node_alone() {
     let answer = ask_as_node(&homed, &url, &[("Larder-Void", "1")]);
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert_eq!(origin.asked("/y"), 2);
+}
+
+/// A purge that could not be queued while there was no node holds here alone, for as long as the process lives.
+#[test]
+fn a_purge_that_was_refused_before_the_node_began_keeps_it_alone() {
+    let Some(nats) = Nats::start() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("secret");
+    fs::write(&secret, SECRET).unwrap();
+    let settings = || format!("listen = \"127.0.0.1:{}\"\nsecret_file = \"{}\"\n", free_port(), secret.display());
+    let other = Node::start(&nats, "b", &settings());
+    let mut node = Node::prepare(&nats, "a", &(settings() + "credentials = \"nats.creds\""));
+    let file = node.folder().join("nats.creds");
+    fs::write(&file, "no credentials").unwrap();
+    // No file can be made where a folder is.
+    fs::create_dir_all(node.store().join("cluster.outbox")).unwrap();
+    node.go_on();
+    let origin = Counting::start(Duration::ZERO);
+    wait_for("a refusal", || node.purge(&[&origin.url("/x")]).1.contains("refused"));
+    fs::write(&file, super::creds()).unwrap();
+    node.is_ready();
+    wait_for("the other one's question", || other.status()["homes"]["asks"] == true);
+    wait_for("answers", || node.status()["homes"]["answers"] == true);
+    for number in 0..20 {
+        let path = format!("/x/{number}");
+        assert_eq!(body(&send(node.proxy, "GET", &origin.url(&path), "")), origin.body(&path, ""));
+    }
+    let status = node.status();
+    assert_eq!((&status["homes"]["asks"], &status["homes"]["answered"]), (&false.into(), &0.into()), "{status}");
+    let (_, said) = node.command(&["cluster", "status"]);
+    assert!(said.contains("or one was refused"), "{said}");
 }
