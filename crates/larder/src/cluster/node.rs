@@ -370,7 +370,11 @@ impl Node {
         }
         if now.saturating_duration_since(self.compared) >= COMPARE_EVERY {
             self.compared = now;
-            if self.compare(now) && self.homes().is_some() {
+            let reads_again = self.compare(now);
+            // Where the difference stays, nothing comes from there, and the stream is read again when it is time.
+            let differed = self.home_state.has_differed && !self.differs_from_a_home();
+            if self.homes().is_some() && (reads_again || differed) {
+                self.home_state.has_differed = false;
                 // A node that lacked a purge may have answered a question of this one, which had it.
                 self.apply(vec![(Scope::All, Force::Validate)]).await;
             }

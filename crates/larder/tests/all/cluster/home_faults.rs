@@ -138,3 +138,46 @@ fn a_purge_that_was_refused_before_the_node_began_keeps_it_alone() {
     let (_, said) = node.command(&["cluster", "status"]);
     assert!(said.contains("or one was refused"), "{said}");
 }
+
+/// A heartbeat of a node `liar` that is the home of nearly all keys.
+struct Beat<'a> {
+    secret: &'a str,
+    digest: u64,
+    home: &'a str,
+}
+
+impl Beat<'_> {
+    fn publish(&self, homed: &Homed) {
+        let status = homed.nodes[0].status();
+        let (stream, applied) =
+            (status["stream"]["incarnation"].as_str().unwrap(), status["applied"].as_u64().unwrap());
+        let text = super::homes::liars_beat((stream, applied), self.digest, self.home, self.secret);
+        super::stage::publish_to(homed.nats.port, "larder.members.liar", &text);
+    }
+}
+
+fn is_home(homed: &Homed, name: &str) -> bool {
+    let status = homed.nodes[0].status();
+    let members = status["members"].as_array().unwrap();
+    members.iter().any(|member| member["name"] == name && member["keys_permille"].is_u64())
+}
+
+/// A node that lacked a purge may have found that out, and have read the stream again, before the nodes that it answered compare.
+#[test]
+fn a_node_validates_all_where_a_home_knew_other_purges_for_a_moment() {
+    let Some(homed) = Homed::start(&["a"]) else { return };
+    let origin = Counting::start(Duration::ZERO);
+    let (url, home) = (origin.url("/x"), format!("127.0.0.1:{}", free_port()));
+    let get = || assert_eq!(body(&send(homed.nodes[0].proxy, "GET", &url, "")), origin.body("/x", ""));
+    (0..3).for_each(|_| get());
+    assert_eq!(origin.asked("/x"), 1);
+    Beat { secret: SECRET, digest: 0, home: &home }.publish(&homed);
+    wait_for("a home", || is_home(&homed, "liar"));
+    Beat { secret: SECRET, digest: 1, home: &home }.publish(&homed);
+    wait_for("the difference", || !is_home(&homed, "liar"));
+    Beat { secret: SECRET, digest: 0, home: &home }.publish(&homed);
+    wait_for("a validation", || {
+        get();
+        origin.asked("/x") > 1
+    });
+}
