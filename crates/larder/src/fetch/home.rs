@@ -7,14 +7,15 @@ use crate::clock;
 use crate::cluster::{Asked, Home, Homes, MayAsk, NODE_FIELD, NODE_VOID_FIELD, Question, key_hash, place_of};
 use crate::mount::REQUEST_NAME;
 use crate::reach::Asker;
-use crate::record::{Peer, TakenWay, WayNote};
+use crate::record::{OriginProtocol, Peer, Reuse, TakenWay, WayNote};
 use crate::rules::Route;
-use crate::upstream::{BodySource, OriginResponse, UpstreamFault};
+use crate::upstream::{BodySource, OriginResponse, UpstreamFault, UpstreamFaultKind};
 use bytes::Bytes;
 use larder_cache::policy::Times;
 use larder_wire::{Fields, Method, ResponseHead, Scheme};
+use std::cell::Cell;
 use std::collections::VecDeque;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::time::timeout;
@@ -43,10 +44,13 @@ struct HomeQuestion {
 enum NoAnswer {
     /// It lacks purges that are in force here.
     Behind,
-    /// It has other rules, or the origin gave it no answer.
+    /// It has other rules, takes no request of this length, or the origin gave it no answer.
     Refused,
     /// It can't be reached, or sent nothing that is an answer of a node.
     Failed,
+    /// There is no place for a further question, or its answer broke off or is none that this node reads: that may be the origin's doing,
+    /// and says nothing of other questions.
+    Unusable,
 }
 
 impl NoAnswer {
@@ -54,7 +58,7 @@ impl NoAnswer {
         match self {
             NoAnswer::Behind => "behind",
             NoAnswer::Refused => "refused",
-            NoAnswer::Failed => "failed",
+            NoAnswer::Failed | NoAnswer::Unusable => "failed",
         }
     }
 }
@@ -105,36 +109,53 @@ impl Fetch {
         };
         let mut note = WayNote::default();
         for home in question.may.table.homes_of(question.place, clock::since_boot()) {
-            let mut asked = pin!(self.ask_home(homes, home, &question));
+            let connected = Cell::default();
+            let mut asked = pin!(self.ask_home(homes, home, &question, &connected));
             let no_answer = match timeout(self.env.config().cluster.home_wait, &mut asked).await {
-                Ok(Ok(answer)) => return Ok(self.taken(homes, (home, note), &question, answer)),
+                Ok(Ok(answer)) => return Ok(self.taken(homes, (home, note, &connected), &question, answer)),
                 Ok(Err(no_answer)) => no_answer,
                 Err(_) => {
-                    add(&homes.counts.hedged);
-                    let mut origin = pin!(self.ask_beyond_homes(fields));
-                    tokio::select! {
-                        biased;
-                        Ok(answer) = &mut asked => return Ok(self.taken(homes, (home, note), &question, answer)),
-                        answered = &mut origin => {
-                            home.pause(clock::since_boot());
-                            note.homes_failed.push((Arc::clone(&home.name), "slow"));
-                            self.went_to_origin(note);
-                            return answered;
-                        }
-                    }
+                    let home = (home, note, &connected);
+                    return self.ask_beside(homes, home, &question, asked, fields).await;
                 }
             };
-            add(match no_answer {
-                NoAnswer::Behind => &homes.counts.behind,
-                NoAnswer::Refused => &homes.counts.refused,
-                NoAnswer::Failed => &homes.counts.failed,
-            });
-            if no_answer == NoAnswer::Failed {
-                home.pause(clock::since_boot());
-            }
+            gave_no_answer(homes, home, no_answer);
             note.homes_failed.push((Arc::clone(&home.name), no_answer.as_str()));
         }
         let answered = self.ask_beyond_homes(fields).await;
+        self.went_to_origin(note);
+        answered
+    }
+
+    /// Asks the origin beside a home that takes long; the first answer counts.
+    async fn ask_beside(
+        &self,
+        homes: &Homes,
+        (home, mut note, connected): (&Home, WayNote, &Cell<Option<Reuse>>),
+        question: &HomeQuestion,
+        mut asked: Pin<&mut impl Future<Output = Result<OriginAnswer, NoAnswer>>>,
+        fields: &Fields,
+    ) -> Result<OriginAnswer, UpstreamFault> {
+        add(&homes.counts.hedged);
+        let mut origin = pin!(self.ask_beyond_homes(fields));
+        let mut no_answer = None;
+        let answered = loop {
+            tokio::select! {
+                biased;
+                answer = &mut asked, if no_answer.is_none() => match answer {
+                    Ok(answer) => return Ok(self.taken(homes, (home, note, connected), question, answer)),
+                    Err(why) => no_answer = Some(why),
+                },
+                answered = &mut origin => break answered,
+            }
+        };
+        match no_answer {
+            Some(no_answer) => gave_no_answer(homes, home, no_answer),
+            None if connected.get().is_none() => home.pause(clock::since_boot()),
+            // The response may take long at its origin: one client that asks for such ones must not stop the questions of all.
+            None => {}
+        }
+        note.homes_failed.push((Arc::clone(&home.name), no_answer.map_or("slow", NoAnswer::as_str)));
         self.went_to_origin(note);
         answered
     }
@@ -155,11 +176,17 @@ impl Fetch {
     fn taken(
         &self,
         homes: &Homes,
-        (home, note): (&Home, WayNote),
+        (home, note, connected): (&Home, WayNote, &Cell<Option<Reuse>>),
         question: &HomeQuestion,
         answer: OriginAnswer,
     ) -> OriginAnswer {
         add(&homes.counts.answered);
+        if let Some(reuse) = connected.get() {
+            // The origin may have been connected to meanwhile, which the answer does not come from.
+            self.notes.peer.set(Some((Peer::Home, reuse)));
+            self.notes.protocol.set(OriginProtocol::default());
+            self.notes.proxy_header.set(None);
+        }
         self.notes.way_taken(Box::new(WayNote { taken: Some(TakenWay::Home(Arc::clone(&home.name))), ..note }));
         let is_home = |first: &Home| first.name == home.name;
         if let Some((place, mark)) = question.void
@@ -213,7 +240,13 @@ impl Fetch {
     }
 
     /// The answer of one node.
-    async fn ask_home(&self, homes: &Homes, home: &Home, question: &HomeQuestion) -> Result<OriginAnswer, NoAnswer> {
+    async fn ask_home(
+        &self,
+        homes: &Homes,
+        home: &Home,
+        question: &HomeQuestion,
+        connected: &Cell<Option<Reuse>>,
+    ) -> Result<OriginAnswer, NoAnswer> {
         let HomeQuestion { may, key, url, fields, .. } = question;
         let asking = Question {
             from: &homes.name,
@@ -226,7 +259,7 @@ impl Fetch {
         let (value, proof) = homes.key.ask(&asking, Asked { target: url, fields });
         let mut fields = fields.clone();
         fields.push(NODE_FIELD, value);
-        let OriginResponse { mut head, body, requested, .. } = self.call_home(home, url, &fields).await?;
+        let OriginResponse { mut head, body, requested, .. } = self.call_home(home, (url, &fields), connected).await?;
         let now = clock::instant();
         self.notes.answered(now, head.status);
         if !homes.key.is_answer(&head.fields, &proof) {
@@ -235,18 +268,28 @@ impl Fetch {
         head.fields.remove(NODE_FIELD);
         let body = whole(body).await.map_err(|fault| {
             tracing::debug!(node = &*home.name, url, %fault, "another node broke off");
-            NoAnswer::Failed
+            NoAnswer::Unusable
         })?;
         let times = Times { requested: self.env.stamp_at(requested.into_std()), received: self.env.stamp_at(now) };
         Ok(OriginAnswer { head, times, body, peer: Peer::Home, followed_to: None })
     }
 
-    async fn call_home(&self, home: &Home, target: &str, fields: &Fields) -> Result<OriginResponse, NoAnswer> {
+    async fn call_home(
+        &self,
+        home: &Home,
+        (target, fields): (&str, &Fields),
+        connected: &Cell<Option<Reuse>>,
+    ) -> Result<OriginResponse, NoAnswer> {
         let to = home.url.as_ref().ok_or(NoAnswer::Failed)?;
-        let called = self.call_cache((Peer::Home, to), (target, fields), None).await;
+        let called = self.call_cache((Peer::Home, to), (target, fields), (None, connected)).await;
         called.map_err(|fault| {
             tracing::debug!(node = &*home.name, target, %fault, "another node gave no answer");
-            NoAnswer::Failed
+            match fault.kind {
+                UpstreamFaultKind::Busy | UpstreamFaultKind::ClientBusy | UpstreamFaultKind::Shed => NoAnswer::Unusable,
+                UpstreamFaultKind::FirstByteTimeout | UpstreamFaultKind::IdleTimeout => NoAnswer::Unusable,
+                UpstreamFaultKind::Wire(_) | UpstreamFaultKind::TooManyInterim => NoAnswer::Unusable,
+                _ => NoAnswer::Failed,
+            }
         })
     }
 
@@ -257,6 +300,8 @@ impl Fetch {
         match said.as_deref() {
             Some(BEHIND) => NoAnswer::Behind,
             Some(REFUSED) => NoAnswer::Refused,
+            // It refuses such a request before it reads the question: with that, its head is longer than the client's.
+            _ if matches!(head.status, 414 | 431) => NoAnswer::Refused,
             _ => NoAnswer::Failed,
         }
     }
@@ -273,6 +318,18 @@ async fn whole(mut body: BodySource) -> Result<BodySource, UpstreamFault> {
     let mut read = BodySource::of_length(Some(length));
     read.put_back(pieces, trailers);
     Ok(read)
+}
+
+/// Counts a node that gave no answer, and leaves one alone for a while that can't be asked.
+fn gave_no_answer(homes: &Homes, home: &Home, no_answer: NoAnswer) {
+    add(match no_answer {
+        NoAnswer::Behind => &homes.counts.behind,
+        NoAnswer::Refused => &homes.counts.refused,
+        NoAnswer::Failed | NoAnswer::Unusable => &homes.counts.failed,
+    });
+    if no_answer == NoAnswer::Failed {
+        home.pause(clock::since_boot());
+    }
 }
 
 fn add(count: &AtomicU64) {

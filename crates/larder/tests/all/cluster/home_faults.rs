@@ -7,6 +7,9 @@ use aws_lc_rs::{digest, hmac};
 use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// Paths that are tried until one is found whose home is the other node: half of them are.
+const TRIES: usize = 40;
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -42,6 +45,18 @@ fn ask_as_node(homed: &Homed, url: &str, more: &[(&str, &str)]) -> String {
     }
     fields += &format!("Larder-Node: 1 asker a {at} {stream} 0 {key} {}\r\n", sign(&message));
     send(homed.ports[0], "GET", url, &fields)
+}
+
+/// Paths under this one whose home is the other one of two nodes, as the first node sees it.
+fn paths_of_the_other(homed: &Homed, origin: &Counting, under: &str) -> Vec<String> {
+    let is_of_the_other = |path: &String| {
+        let before = homed.count("answered");
+        assert_eq!(body(&send(homed.nodes[0].proxy, "GET", &origin.url(path), "")), origin.body(path, ""));
+        homed.count("answered") > before
+    };
+    let found: Vec<String> = (0..TRIES).map(|number| format!("{under}/{number}")).filter(is_of_the_other).collect();
+    assert!(found.len() > 4, "{found:?}");
+    found
 }
 
 /// A home looks names up itself, and its asker can't see where they led: nothing comes by a home that the asker would not store.
@@ -180,4 +195,47 @@ fn a_node_validates_all_where_a_home_knew_other_purges_for_a_moment() {
         get();
         origin.asked("/x") > 1
     });
+}
+
+#[test]
+fn a_request_that_is_too_long_for_a_home_stops_no_other_question() {
+    let Some(homed) = Homed::start(&["a", "b"]) else { return };
+    let origin = Counting::start(Duration::ZERO);
+    let theirs = paths_of_the_other(&homed, &origin, "/short");
+    let long = format!("X-Long: {}\r\n", "x".repeat((64 << 10) - 250));
+    let is_refused = |number: &usize| {
+        let path = format!("/long/{number}");
+        let before = homed.count("refused");
+        let answer = send(homed.nodes[0].proxy, "GET", &origin.url(&path), &long);
+        assert_eq!(body(&answer), origin.body(&path, ""), "{answer}");
+        homed.count("refused") > before
+    };
+    assert!((0..TRIES).any(|number| is_refused(&number)), "{}", homed.nodes[0].status());
+    let before = homed.count("answered");
+    send(homed.nodes[0].proxy, "GET", &origin.url(&theirs[0]), "");
+    assert_eq!((homed.count("answered"), homed.count("failed")), (before + 1, 0));
+}
+
+#[test]
+fn a_response_that_takes_long_at_its_origin_stops_no_other_question() {
+    let Some(homed) = Homed::start_with(&["a", "b"], "home_wait = \"100ms\"") else { return };
+    let origin = Counting::start(Duration::ZERO);
+    let theirs = paths_of_the_other(&homed, &origin, "/fast");
+    let is_hedged = |path: &str| {
+        let before = homed.count("hedged");
+        let answer = send(homed.nodes[0].proxy, "GET", &origin.url(path), "");
+        assert_eq!(body(&answer), origin.body(path, ""), "{answer}");
+        homed.count("hedged") > before
+    };
+    // The origin answers the second question first.
+    assert!((0..TRIES).any(|number| is_hedged(&format!("/slow-first/{number}"))));
+    let before = homed.count("answered");
+    send(homed.nodes[0].proxy, "GET", &origin.url(&theirs[0]), "");
+    assert_eq!(homed.count("answered"), before + 1);
+    // The home answers first, though the origin was asked beside it.
+    assert!((0..TRIES).any(|number| is_hedged(&format!("/slow-later/{number}"))));
+    assert_eq!(homed.count("answered"), before + 2);
+    let (_, said) = homed.nodes[0].command(&["explain", "--last"]);
+    let asked = said.lines().find(|line| line.contains("asked because")).unwrap_or_default();
+    assert!(asked.contains("node b") && !asked.contains(&origin.address.to_string()), "{said}");
 }
