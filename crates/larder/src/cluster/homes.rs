@@ -8,8 +8,10 @@
 use super::node_key::NodeKey;
 use super::voids::Voids;
 use larder_balance::{Homed, Rendezvous, hash};
+use larder_cache::store::sketch::Sketch;
 use larder_wire::Url;
 use parking_lot::Mutex;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -23,8 +25,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// A key that was asked of its home so often within some ten seconds is hot: its response is kept here, too.
 const HOT_ASKS: u8 = 4;
 
-/// Counters of keys; two keys in one slot make both look hotter.
-const HOT_SLOTS: usize = 1 << 16;
+/// Keys whose counts are told apart: they take half a megabyte.
+const HOT_KEYS: usize = 1 << 16;
 
 /// After this time all counters are halved.
 const HOT_WINDOW: Duration = Duration::from_secs(10);
@@ -49,7 +51,7 @@ pub struct Homes {
     holds: Arc<AtomicU64>,
     /// A purge of this process was refused, so that no other node will ever hear of it.
     is_alone: AtomicBool,
-    hot: Mutex<HotKeys>,
+    hot: HotKeys,
     voids: Mutex<Voids>,
 }
 
@@ -139,7 +141,7 @@ impl Homes {
             asking: AtomicU64::new(0),
             holds: Arc::default(),
             is_alone: AtomicBool::new(false),
-            hot: Mutex::default(),
+            hot: HotKeys::new(),
             voids: Mutex::default(),
         }
     }
@@ -220,31 +222,36 @@ impl Homes {
 
     /// Counts that a key was asked of its home; gives whether it is hot.
     pub fn is_hot(&self, key: u64, now: Instant) -> bool {
-        self.hot.lock().count(key, now)
+        self.hot.count(key, now)
     }
 }
 
-/// How often keys were asked of their homes, about.
-#[derive(Debug, Default)]
+/// How often keys were asked of their homes of late.
 struct HotKeys {
-    /// Empty until the first question.
-    slots: Vec<u8>,
-    halved: Option<Instant>,
+    counts: Sketch,
+    halved: Mutex<Option<Instant>>,
 }
 
 impl HotKeys {
-    fn count(&mut self, key: u64, now: Instant) -> bool {
-        if self.slots.is_empty() {
-            self.slots = vec![0; HOT_SLOTS];
+    fn new() -> HotKeys {
+        HotKeys { counts: Sketch::new(HOT_KEYS), halved: Mutex::default() }
+    }
+
+    fn count(&self, key: u64, now: Instant) -> bool {
+        let mut halved = self.halved.lock();
+        let since = halved.get_or_insert(now);
+        if now.saturating_duration_since(*since) >= HOT_WINDOW {
+            *since = now;
+            self.counts.halve();
         }
-        let halved = *self.halved.get_or_insert(now);
-        if now.saturating_duration_since(halved) >= HOT_WINDOW {
-            self.slots.iter_mut().for_each(|slot| *slot /= 2);
-            self.halved = Some(now);
-        }
-        let Some(slot) = self.slots.get_mut((key % HOT_SLOTS as u64) as usize) else { return false };
-        *slot = slot.saturating_add(1);
-        *slot >= HOT_ASKS
+        drop(halved);
+        self.counts.seen(key) + 1 >= HOT_ASKS
+    }
+}
+
+impl fmt::Debug for HotKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HotKeys({} bytes)", self.counts.heap_bytes())
     }
 }
 
@@ -418,5 +425,13 @@ mod tests {
         assert!(!homes.is_hot(3, now + HOT_WINDOW), "four are halved to two");
         assert!(homes.is_hot(3, now + HOT_WINDOW));
         (0..1_000).for_each(|_| _ = homes.is_hot(3, now));
+    }
+
+    #[test]
+    fn keys_that_are_asked_for_three_times_are_cold_however_many_there_are() {
+        let (homes, now) = (homes(), Instant::now());
+        let rounds = || (0..3).flat_map(|_| 0..16_000);
+        let hot = rounds().filter(|number| homes.is_hot(place(*number), now)).count();
+        assert!(hot < 16, "{hot} of 16,000");
     }
 }
