@@ -11,7 +11,7 @@ use super::message::{Heartbeat, MESSAGE_VERSION, PurgeMessage, Refusal};
 use super::nats::{self, News, NotTaken, Numbers};
 use super::replica::{Question, Replica, Seen, StreamFacts};
 use super::waiting::Waiting;
-use super::{Cluster, Order, Orders, Spread, mark};
+use super::{Cluster, Homes, Order, Orders, Spread, mark};
 use crate::caught::caught;
 use crate::clock;
 use crate::config::{Apart, ClusterSettings};
@@ -460,6 +460,7 @@ impl Node {
             if beat.name == self.around.name {
                 return Err(Refusal::NameTaken);
             }
+            let beat = self.believed(beat, subject);
             self.members.take(beat, clock::instant())
         });
         if let Err(why) = heard {
@@ -469,6 +470,16 @@ impl Node {
             }
             self.refuse(why, subject);
         }
+    }
+
+    /// The heartbeat without a home that is not proved: URLs are sent there.
+    fn believed(&mut self, mut beat: Heartbeat, subject: &str) -> Heartbeat {
+        let is_unproved = |homes: &Homes| !homes.key.proves(&beat.home_message(), &beat.home_proof);
+        if !beat.home.is_empty() && self.homes().is_some_and(is_unproved) {
+            beat.home.clear();
+            self.refuse(Refusal::Unproved, subject);
+        }
+        beat
     }
 
     fn refuse(&mut self, why: Refusal, subject: &str) {
@@ -483,7 +494,7 @@ impl Node {
     }
 
     fn heartbeat(&self, leaves: Leaves) -> Heartbeat {
-        Heartbeat {
+        let mut beat = Heartbeat {
             v: MESSAGE_VERSION,
             name: self.around.name.clone(),
             instance: self.instance.clone(),
@@ -503,7 +514,12 @@ impl Node {
             capacity: self.around.capacity,
             spill: self.home_state.spill.parts(),
             answers_per_second: self.home_state.answers.per_second,
+            home_proof: String::new(),
+        };
+        if let Some(homes) = self.homes().filter(|_| !beat.home.is_empty()) {
+            beat.home_proof = homes.key.prove(&beat.home_message());
         }
+        beat
     }
 
     /// Twice a second: tells the others, and asks the stream about itself.

@@ -177,6 +177,25 @@ fn is_home(homed: &Homed, name: &str) -> bool {
     members.iter().any(|member| member["name"] == name && member["keys_permille"].is_u64())
 }
 
+/// A URL may be a secret: a stranger on NATS gets none by calling itself a home.
+#[test]
+fn a_heartbeat_without_the_secret_makes_no_home() {
+    let Some(homed) = Homed::start(&["a"]) else { return };
+    let home = format!("127.0.0.1:{}", free_port());
+    let refused = || homed.nodes[0].status()["refused"]["unproved"].as_u64().unwrap_or(0);
+    for secret in ["another secret of the same length", "no-proof"] {
+        let before = refused();
+        Beat { secret, digest: 0, home: &home }.publish(&homed);
+        wait_for("a refusal", || refused() > before);
+        assert!(!is_home(&homed, "liar"));
+    }
+    let status = homed.nodes[0].status();
+    let is_liar = |member: &&serde_json::Value| member["name"] == "liar" && member["state"] == "alive";
+    assert_eq!(status["members"].as_array().unwrap().iter().filter(is_liar).count(), 1, "it is heard of all the same");
+    Beat { secret: SECRET, digest: 0, home: &home }.publish(&homed);
+    wait_for("a home", || is_home(&homed, "liar"));
+}
+
 /// A node that lacked a purge may have found that out, and have read the stream again, before the nodes that it answered compare.
 #[test]
 fn a_node_validates_all_where_a_home_knew_other_purges_for_a_moment() {
