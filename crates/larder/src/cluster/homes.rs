@@ -78,7 +78,7 @@ pub struct HomeCounts {
     pub strangers: AtomicU64,
 }
 
-/// The nodes that answer questions, as of one moment.
+/// The nodes of this node's zone that answer questions, as of one moment.
 #[derive(Debug)]
 pub struct HomeTable {
     /// The incarnation of the stream by whose numbers purges are compared.
@@ -107,7 +107,7 @@ pub struct HomeFacts {
     pub instance: String,
     /// Where it is asked; `None`: this node.
     pub url: Option<Url>,
-    /// Name, weight, zone and spill.
+    /// Name, weight and spill.
     pub homed: Homed,
 }
 
@@ -334,7 +334,7 @@ mod tests {
     use super::*;
 
     fn facts(name: &str, is_own: bool) -> HomeFacts {
-        let homed = Homed { name: name.to_owned(), weight: 1, is_near: true, spill: 0 };
+        let homed = Homed { name: name.to_owned(), weight: 1, spill: 0 };
         let url = (!is_own).then(|| Url::parse("http://127.0.0.1:4830/").unwrap());
         HomeFacts { instance: format!("i-{name}"), url, homed }
     }

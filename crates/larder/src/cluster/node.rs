@@ -439,7 +439,8 @@ impl Node {
     fn count(&self, now: Instant) {
         let counts = &self.cluster.counts;
         counts.members.store(self.members.alive(now).count() as u64 + 1, Ordering::Relaxed);
-        counts.applied.store(self.replica.applied(), Ordering::Relaxed);
+        // The purges up to this number came into force before it is shown: questions of other nodes are answered by it.
+        counts.applied.store(self.replica.applied(), Ordering::SeqCst);
         counts.behind.store(self.last().saturating_sub(self.replica.applied()), Ordering::Relaxed);
         counts.outbox.store(self.outbox.as_ref().map_or(0, |outbox| outbox.len() as u64), Ordering::Relaxed);
     }

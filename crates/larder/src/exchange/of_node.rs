@@ -55,11 +55,11 @@ async fn answer_within_limits<S: ClientStream>(
     let Some(homes) = common.cluster.as_ref().and_then(|cluster| cluster.homes.as_ref()) else {
         return deliver::deliver_page(stream, request, &stranger("keys have no homes here"), record);
     };
-    let (url, proof) = match admit(stream, homes, request).await {
+    let question = match admit(stream, homes, request).await {
         Ok(admitted) => admitted,
         Err(page) => return deliver::deliver_page(stream, request, &page, record),
     };
-    let (ask, request) = match judge(stream, request, &url, record).await {
+    let (ask, request) = match judge(stream, request, &question, record).await {
         Ok(allowed) => allowed,
         Err(why) => return deliver::deliver_page(stream, request, &refusal(homes, why), record),
     };
@@ -81,15 +81,23 @@ async fn answer_within_limits<S: ClientStream>(
         }
         answer => {
             add(&homes.counts.served);
-            (proved(answer, homes.key.answer(&proof)), vec![NODE_FIELD.to_owned()])
+            (proved(answer, homes.key.answer(&question.proof)), vec![NODE_FIELD.to_owned()])
         }
     };
     let manner = Manner { given: &given, limits: None };
     deliver::deliver(stream, &request, (answer, manner), &mut None, record).await
 }
 
-/// Whether the request is a node's, and may be answered now; gives its URL and its proof.
-async fn admit<S: ClientStream>(stream: &S, homes: &Homes, request: &RequestHead) -> Result<(Url, String), Page> {
+/// A question that is a node's, and may be answered.
+struct Admitted {
+    url: Url,
+    proof: String,
+    /// The hash of the key under which the asker would store the response.
+    key: String,
+}
+
+/// Whether the request is a node's, and may be answered now.
+async fn admit<S: ClientStream>(stream: &S, homes: &Homes, request: &RequestHead) -> Result<Admitted, Page> {
     let url = match &request.target {
         Target::Absolute(url) if request.method == Method::Get => url,
         _ => return Err(counted_stranger(homes, "it is no GET of a whole URL")),
@@ -101,7 +109,7 @@ async fn admit<S: ClientStream>(stream: &S, homes: &Homes, request: &RequestHead
         Ok(proved) => proved,
         Err(why) => return Err(counted_stranger(homes, why.as_str())),
     };
-    let (url, proof) = (url.clone(), proof.to_owned());
+    let admitted = Admitted { url: url.clone(), proof: proof.to_owned(), key: question.key.to_owned() };
     let is_shut = |stream: &S| {
         let env = stream.env();
         env.common.cache.gate().is_shut(env.stamp_at(clock::instant()))
@@ -112,7 +120,7 @@ async fn admit<S: ClientStream>(stream: &S, homes: &Homes, request: &RequestHead
         let what = "Purges that are in force at the node that asks may not be known here.";
         return Err(Page::new(504, "behind", what, "Ask the origin.").with(NODE_FIELD, BEHIND));
     }
-    Ok((url, proof))
+    Ok(admitted)
 }
 
 /// Waits for the purges that the asker has, for a short while.
@@ -140,11 +148,9 @@ async fn has_purges<S: ClientStream>(stream: &S, homes: &Homes, question: &Quest
 async fn judge<S: ClientStream>(
     stream: &S,
     request: &Rc<RequestHead>,
-    url: &Url,
+    Admitted { url, key: named, .. }: &Admitted,
     record: &Record,
 ) -> Result<(Ask, Rc<RequestHead>), &'static str> {
-    let named =
-        request.fields.text(NODE_FIELD).and_then(|words| words.split(' ').nth(6)).unwrap_or_default().to_owned();
     let mut bare = (**request).clone();
     bare.fields.remove(NODE_FIELD);
     let is_void = bare.fields.contains(NODE_VOID_FIELD);
@@ -160,7 +166,7 @@ async fn judge<S: ClientStream>(
     }
     let mut key = Vec::with_capacity(128);
     ask.key_at_first(&mut key);
-    if key_hash(&key) != named {
+    if key_hash(&key) != *named {
         return Err("it has another key here: sites, rules or settings of the nodes differ");
     }
     if is_void {

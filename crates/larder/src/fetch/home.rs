@@ -27,8 +27,8 @@ const WHOLE_BYTES_MAX: u64 = 64 << 10;
 const NOT_ASKED_WITH: [&str; 4] = ["Authorization", "Cookie", "Proxy-Authorization", "Range"];
 
 /// A question about one response, as each node is asked it.
-struct HomeQuestion {
-    may: MayAsk,
+struct HomeQuestion<'a> {
+    may: &'a MayAsk,
     /// The place of the key, by which it has its home.
     place: u64,
     key: String,
@@ -103,12 +103,19 @@ impl Fetch {
 
     /// Asks the home of the key, the node that stands in for it, and then the origin.
     pub(super) async fn ask_with_home(&self, fields: &Fields) -> Result<OriginAnswer, UpstreamFault> {
-        let Some(homes) = self.homes() else { return self.ask_beyond_homes(fields).await };
-        let Some(question) = self.question(homes, fields).await else {
+        let Some((homes, may)) = self.homes().and_then(|homes| Some((homes, homes.may_ask()?))) else {
             return self.ask_beyond_homes(fields).await;
         };
+        let mut key = Vec::with_capacity(128);
+        self.ask.key_at_first(&mut key);
+        let place = place_of(&key);
+        let asked_homes = may.table.homes_of(place, clock::since_boot());
+        if asked_homes.is_empty() || !self.leads_all_to_open().await {
+            return self.ask_beyond_homes(fields).await;
+        }
+        let question = self.question((homes, &may), (&key, place), fields);
         let mut note = WayNote::default();
-        for home in question.may.table.homes_of(question.place, clock::since_boot()) {
+        for home in asked_homes {
             let connected = Cell::default();
             let mut asked = pin!(self.ask_home(homes, home, &question, &connected));
             let no_answer = match timeout(self.env.config().cluster.home_wait, &mut asked).await {
@@ -132,7 +139,7 @@ impl Fetch {
         &self,
         homes: &Homes,
         (home, mut note, connected): (&Home, WayNote, &Cell<Option<Reuse>>),
-        question: &HomeQuestion,
+        question: &HomeQuestion<'_>,
         mut asked: Pin<&mut impl Future<Output = Result<OriginAnswer, NoAnswer>>>,
         fields: &Fields,
     ) -> Result<OriginAnswer, UpstreamFault> {
@@ -177,7 +184,7 @@ impl Fetch {
         &self,
         homes: &Homes,
         (home, note, connected): (&Home, WayNote, &Cell<Option<Reuse>>),
-        question: &HomeQuestion,
+        question: &HomeQuestion<'_>,
         answer: OriginAnswer,
     ) -> OriginAnswer {
         add(&homes.counts.answered);
@@ -200,21 +207,20 @@ impl Fetch {
         answer
     }
 
-    /// The question for other nodes; `None` where this node is its home, or nobody is to be asked.
-    async fn question(&self, homes: &Homes, fields: &Fields) -> Option<HomeQuestion> {
-        let may = homes.may_ask()?;
-        let mut key = Vec::with_capacity(128);
-        self.ask.key_at_first(&mut key);
-        let place = place_of(&key);
-        if may.table.homes_of(place, clock::since_boot()).is_empty() {
-            return None;
-        }
+    /// Whether a direct request could bring a response for all clients: a home says nothing of the address that it has the response from.
+    async fn leads_all_to_open(&self) -> bool {
         let url = &self.ask.url;
-        if matches!(self.ask.route, Route::Forward(_))
-            && !self.env.upstreams.leads_to_open(&url.host, url.port, &self.ask.reach(&self.env)).await
-        {
-            return None;
-        }
+        !matches!(self.ask.route, Route::Forward(_))
+            || self.env.upstreams.leads_to_open(&url.host, url.port, &self.ask.reach(&self.env)).await
+    }
+
+    /// The question for other nodes about this key, which has its home at this place.
+    fn question<'a>(
+        &self,
+        (homes, may): (&Homes, &'a MayAsk),
+        (key, place): (&[u8], u64),
+        fields: &Fields,
+    ) -> HomeQuestion<'a> {
         let stored_at = place_of(self.writer.key().text());
         let void = homes.void_mark(stored_at).map(|mark| (stored_at, mark));
         let mut fields = self.fields_for_home(fields);
@@ -222,7 +228,7 @@ impl Fetch {
             fields.push(NODE_VOID_FIELD, "1");
         }
         let is_hot = homes.is_hot(place, clock::instant());
-        Some(HomeQuestion { may, place, key: key_hash(&key), url: url.to_string(), fields, is_hot, void })
+        HomeQuestion { may, place, key: key_hash(key), url: self.ask.url.to_string(), fields, is_hot, void }
     }
 
     /// The fields that another node gets: those for the origin, with the client's own where the origin gets others.
@@ -244,7 +250,7 @@ impl Fetch {
         &self,
         homes: &Homes,
         home: &Home,
-        question: &HomeQuestion,
+        question: &HomeQuestion<'_>,
         connected: &Cell<Option<Reuse>>,
     ) -> Result<OriginAnswer, NoAnswer> {
         let HomeQuestion { may, key, url, fields, .. } = question;

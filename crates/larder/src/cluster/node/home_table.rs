@@ -79,8 +79,9 @@ impl Node {
         let own = self.heartbeat(Leaves::No);
         let mut facts: Vec<HomeFacts> = Vec::new();
         facts.extend(self.home_of(&own, true));
-        // One that reads another stream would answer that it is behind.
-        let others = self.members.alive(now).filter(|member| member.beat.stream == stream);
+        // One that reads another stream would answer that it is behind, and each zone has homes of its own.
+        let zone = &self.around.settings.zone;
+        let others = self.members.alive(now).filter(|member| member.beat.stream == stream && member.beat.zone == *zone);
         let others = others.filter(|member| agrees(&member.beat, &self.replica) != Some(false));
         facts.extend(others.filter_map(|member| self.home_of(&member.beat, false)));
         homes.publish(stream, &facts, self.replica.applied(), self.home_state.told.1);
@@ -92,12 +93,7 @@ impl Node {
             true => None,
             false => Some(Url::parse(&format!("http://{}/", beat.home)).filter(|_| !beat.home.is_empty())?),
         };
-        let homed = Homed {
-            name: beat.name.clone(),
-            weight: beat.capacity >> 20,
-            is_near: beat.zone == self.around.settings.zone,
-            spill: beat.spill,
-        };
+        let homed = Homed { name: beat.name.clone(), weight: beat.capacity >> 20, spill: beat.spill };
         Some(HomeFacts { instance: beat.instance.clone(), url, homed })
     }
 

@@ -258,3 +258,26 @@ fn a_response_that_takes_long_at_its_origin_stops_no_other_question() {
     let asked = said.lines().find(|line| line.contains("asked because")).unwrap_or_default();
     assert!(asked.contains("node b") && !asked.contains(&origin.address.to_string()), "{said}");
 }
+
+/// A zone is a place with a line of its own: its nodes ask none of another one.
+#[test]
+fn a_node_of_another_zone_is_no_home() {
+    let Some(homed) = Homed::start_with(&["a"], "zone = \"east\"") else { return };
+    let home = format!("127.0.0.1:{}", free_port());
+    Beat { secret: SECRET, digest: 0, home: &home }.publish(&homed);
+    let is_heard = || {
+        let status = homed.nodes[0].status();
+        status["members"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|member| member["name"] == "liar" && member["state"] == "alive")
+    };
+    wait_for("a heartbeat", is_heard);
+    // Long enough for several tables of homes.
+    for _ in 0..10 {
+        assert!(!is_home(&homed, "liar"));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(is_heard());
+}
