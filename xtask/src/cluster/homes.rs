@@ -17,6 +17,9 @@ use std::time::Duration;
 const OBJECTS: u64 = 8_000;
 const OBJECT_BYTES: usize = 1_000;
 
+/// Requests that may be answered by another node than at first.
+const ELSEWHERE_PERCENT_MAX: usize = 5;
+
 /// Each object is asked for so often by way of the other node while it is measured: fewer than make it hot.
 const PASSES: usize = 2;
 
@@ -27,14 +30,16 @@ pub fn run(program: &Path, nats: &Path) -> Result<(), Trouble> {
     let secret = lab.write("secret", "0123456789abcdef0123456789abcdef")?;
     let (origin, _) = serve_origin(OBJECT_BYTES)?;
     let nodes = start_nodes(&mut lab, program, &["a", "b"], (port, &secret), 64)?;
-    let mut to_b = Connection::open(nodes[1].proxy)?;
-    let mut to_a = Connection::open(nodes[0].proxy)?;
+    // Each node is asked for every second object, so that both answer the other one as often: one that answers more than its share would
+    // hand on keys.
+    let mut nodes_asked = [Connection::open(nodes[0].proxy)?, Connection::open(nodes[1].proxy)?];
+    let side = |object: u64| (object % 2) as usize;
     for object in 0..OBJECTS {
-        ask(&mut to_b, origin, object)?;
+        ask(&mut nodes_asked[1 - side(object)], origin, object)?;
     }
     let (mut here, mut there) = (Vec::new(), Vec::new());
     for object in 0..OBJECTS {
-        let answer = ask(&mut to_a, origin, object)?;
+        let answer = ask(&mut nodes_asked[side(object)], origin, object)?;
         if is_hit_here(&answer) { here.push(object) } else { there.push(object) }
     }
     println!("{} objects have their home at the node that is asked, {} at the other one", here.len(), there.len());
@@ -44,10 +49,14 @@ pub fn run(program: &Path, nats: &Path) -> Result<(), Trouble> {
     let mut rows = Vec::new();
     for (name, objects, is_here) in [("on the spot", &here, true), ("at the home", &there, false)] {
         let before = cpu(&nodes)?;
+        let mut elsewhere = 0;
         for object in std::iter::repeat_n(objects, PASSES).flatten() {
-            if is_hit_here(&ask(&mut to_a, origin, *object)?) != is_here {
-                return Err(format!("object {object} is not answered {name}"));
-            }
+            let answer = ask(&mut nodes_asked[side(*object)], origin, *object)?;
+            elsewhere += usize::from(is_hit_here(&answer) != is_here);
+        }
+        // A few keys move for a moment when questions begin, since each node sees the other one's load later than its own.
+        if elsewhere * 100 > objects.len() * PASSES * ELSEWHERE_PERCENT_MAX {
+            return Err(format!("{elsewhere} of {} requests were not answered {name}", objects.len() * PASSES));
         }
         let micros = (cpu(&nodes)? - before) * 1e6 / (objects.len() * PASSES) as f64;
         rows.push((name, micros));
