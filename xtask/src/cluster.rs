@@ -1,6 +1,7 @@
 //! Three nodes and a server of NATS on loopback: how long until a purge is applied on all nodes, one by one and many at a time.
 
 mod homes;
+mod ratio;
 
 use crate::http::Connection;
 use crate::lab::{self, Lab};
@@ -32,6 +33,9 @@ pub struct Args {
     /// Measure what a hit costs at the home of its key instead.
     #[arg(long)]
     homes: bool,
+    /// Measure the hit ratio of three nodes beside that of one with the memory of all three instead.
+    #[arg(long)]
+    ratio: bool,
 }
 
 const NODES: [&str; 3] = ["a", "b", "c"];
@@ -47,6 +51,9 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
     };
     if args.homes {
         return homes::run(&program, &nats);
+    }
+    if args.ratio {
+        return ratio::run(&program, &nats);
     }
     let mut lab = Lab::new()?;
     let port = start_nats_at(&mut lab, &nats, if args.sync_always { "always" } else { "2m" })?;

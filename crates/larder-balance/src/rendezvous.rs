@@ -32,8 +32,6 @@ pub struct Homed {
     pub name: String,
     /// Its share of the keys, in any unit; 0 counts as 1.
     pub weight: u64,
-    /// It is near: those that are not are chosen after all of these.
-    pub is_near: bool,
     /// How many of the [`SPILL_PARTS`] of its keys it hands on.
     pub spill: u8,
 }
@@ -48,14 +46,12 @@ pub struct Rendezvous {
 struct Prepared {
     hash: u64,
     weight: f64,
-    is_near: bool,
     spill: u8,
 }
 
-/// Chosen in this order: the near ones, in each group those that do not hand on the key, of these the best score.
+/// Chosen in this order: those that do not hand on the key, of these the best score.
 #[derive(Clone, Copy)]
 struct Rank {
-    is_far: bool,
     hands_on: bool,
     score: f64,
     hash: u64,
@@ -68,7 +64,6 @@ impl Rendezvous {
         let prepare = |member: &Homed| Prepared {
             hash: crate::hash(member.name.as_bytes()),
             weight: member.weight.max(1) as f64,
-            is_near: member.is_near,
             spill: member.spill.min(SPILL_MAX),
         };
         Rendezvous { members: members.iter().map(prepare).collect() }
@@ -80,11 +75,11 @@ impl Rendezvous {
         for (place, member) in self.members.iter().enumerate() {
             let hands_on = member.spill > 0 && hands_on(member, key);
             let (score, hash) = (score(member, key), member.hash);
-            ranks.push(Rank { is_far: !member.is_near, hands_on, score, hash, place });
+            ranks.push(Rank { hands_on, score, hash, place });
         }
         // Equal scores: the order must not depend on the places.
         ranks.sort_unstable_by(|one, other| {
-            let of_group = (one.is_far, one.hands_on).cmp(&(other.is_far, other.hands_on));
+            let of_group = one.hands_on.cmp(&other.hands_on);
             of_group.then(other.score.total_cmp(&one.score)).then(one.hash.cmp(&other.hash))
         });
         ranks.into_iter().map(|rank| rank.place)
@@ -150,7 +145,7 @@ mod tests {
     }
 
     fn member(name: &str, weight: u64) -> Homed {
-        Homed { name: name.to_owned(), weight, is_near: true, spill: 0 }
+        Homed { name: name.to_owned(), weight, spill: 0 }
     }
 
     fn members(many: usize) -> Vec<Homed> {
@@ -206,14 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn near_members_come_before_all_others() {
-        let mut all = members(6);
-        all.iter_mut().skip(2).for_each(|far| far.is_near = false);
-        let table = Rendezvous::new(&all);
-        for key in keys() {
-            let order: Vec<usize> = table.order(key).collect();
-            assert!(order[..2].iter().all(|place| *place < 2) && order.len() == 6, "{order:?}");
-        }
+    fn a_table_may_have_no_member_and_any_weights() {
         assert_eq!(Rendezvous::new(&[]).order(3).next(), None);
         let extreme = [member("a", 0), member("b", u64::MAX)];
         let order: Vec<usize> = Rendezvous::new(&extreme).order(3).collect();

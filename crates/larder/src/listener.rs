@@ -128,9 +128,9 @@ impl Listener {
         }
     }
 
-    /// The listener for other nodes of the cluster at this address. It forwards where any of these does: a node asks for what one of
-    /// its clients may have.
-    pub fn of_nodes(address: SocketAddr, listens: &[Listen]) -> Listener {
+    /// The listener for other nodes of the cluster at this address, which they come to by `advertise` where that says something. It forwards
+    /// where any of these does: a node asks for what one of its clients may have.
+    pub fn of_nodes(address: SocketAddr, advertise: &str, listens: &[Listen]) -> Listener {
         let all = || listens.iter().map(Listen::forwarding);
         let forwarding =
             [Forwarding::On, Forwarding::WithoutSites].into_iter().find(|each| all().any(|it| it == *each));
@@ -139,7 +139,8 @@ impl Listener {
             forwarding: forwarding.unwrap_or(Forwarding::Off),
             mirroring: MirrorRule { setting: MirrorSetting::Always(Mirroring::None), ..MirrorRule::default() },
             serves_nodes: true,
-            asker: Asker::at(&Listen::at(address)),
+            // At the end of a tunnel, other machines come from this one.
+            asker: if advertise.is_empty() { Asker::at(&Listen::at(address)) } else { Asker::Elsewhere },
             ..Listener::default()
         }
     }
@@ -224,5 +225,23 @@ impl Listener {
             changing.await;
         }
         self.successor.get().cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_that_come_by_a_tunnel_are_elsewhere() {
+        for (address, advertise, asker) in [
+            ("127.0.0.1:4830", "", Asker::ThisMachine),
+            ("127.0.0.1:4830", "10.0.0.1:4830", Asker::Elsewhere),
+            ("[::1]:4830", "a.example:4830", Asker::Elsewhere),
+            ("10.0.0.1:4830", "", Asker::Elsewhere),
+        ] {
+            let listener = Listener::of_nodes(address.parse().unwrap(), advertise, &[]);
+            assert_eq!(listener.asker, asker, "{address} {advertise}");
+        }
     }
 }

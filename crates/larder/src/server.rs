@@ -281,7 +281,7 @@ fn open_for_nodes(config: &Config) -> Result<Option<ForNodes>, StartError> {
     let failed = |error| StartError::Listen(address.to_string(), error);
     let sockets = bind::bind_for(address, config.workers).map_err(failed)?;
     let bound = sockets.first().map_or(Ok(address), TcpListener::local_addr).map_err(failed)?;
-    let listener = Arc::new(Listener::of_nodes(address, &config.listens));
+    let listener = Arc::new(Listener::of_nodes(address, &config.cluster.advertise, &config.listens));
     listener.note_bound(bound, false);
     Ok(Some(ForNodes { bound, sockets, listener }))
 }

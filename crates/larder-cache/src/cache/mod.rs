@@ -326,11 +326,6 @@ impl Cache {
         variants.len()
     }
 
-    /// Remembers that a request that changes things made a key void, though nothing was stored here: another cache may have stored it.
-    pub fn note_invalidated(&self, key: &[u8]) {
-        self.fates.set(self.index.hash_of(key), Fate::Invalidated);
-    }
-
     /// A caller that also removes it from disk hides it there first: a look at the disk began before and sees the count, or finds
     /// nothing.
     fn forget_in_memory(&self, key: &[u8], fate: Fate) -> Vec<Arc<Entry>> {

@@ -292,7 +292,6 @@ impl Writer {
             return self.cache.detach(&self.entry);
         }
         if self.is_for_its_readers {
-            self.cache.note_passed(&self.entry, Fate::Evicted);
             return self.cache.detach(&self.entry);
         }
         match &mut self.spool {

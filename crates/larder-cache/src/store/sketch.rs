@@ -73,7 +73,9 @@ impl Sketch {
         }
     }
 
-    fn halve(&self) {
+    /// Halves all counts. [`Sketch::seen`] does so by itself after ten counts for each key that the sketch tells apart; a caller whose counts
+    /// are about a span of time does so at its end.
+    pub fn halve(&self) {
         self.counted.store(self.counted_max / 2, Ordering::Relaxed);
         for word in &self.words {
             word.store(word.load(Ordering::Relaxed) >> 1 & 0x7777_7777_7777_7777, Ordering::Relaxed);

@@ -91,7 +91,7 @@ fn text(status: &Status) -> String {
 fn homes_text(homes: &HomesShown) -> String {
     let asks = match (homes.asks, homes.answers) {
         (true, _) => "asked and answered",
-        (false, true) => "answered, not asked: purges of this node are on their way",
+        (false, true) => "answered, not asked: purges of this node are on their way, or one was refused",
         (false, false) => "neither asked nor answered: purges may not be known here",
     };
     let HomesShown { answered, behind, refused, failed, hedged, .. } = homes;

@@ -6,9 +6,12 @@
 //! one that is made here, until the stream has brought it back.
 
 use super::node_key::NodeKey;
+use super::voids::Voids;
 use larder_balance::{Homed, Rendezvous, hash};
+use larder_cache::store::sketch::Sketch;
 use larder_wire::Url;
 use parking_lot::Mutex;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -22,8 +25,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// A key that was asked of its home so often within some ten seconds is hot: its response is kept here, too.
 const HOT_ASKS: u8 = 4;
 
-/// Counters of keys; two keys in one slot make both look hotter.
-const HOT_SLOTS: usize = 1 << 16;
+/// Keys whose counts are told apart: they take half a megabyte.
+const HOT_KEYS: usize = 1 << 16;
 
 /// After this time all counters are halved.
 const HOT_WINDOW: Duration = Duration::from_secs(10);
@@ -46,7 +49,10 @@ pub struct Homes {
     /// The last purge of the stream that is in force here, or is about to be.
     asking: AtomicU64,
     holds: Arc<AtomicU64>,
-    hot: Mutex<HotKeys>,
+    /// A purge of this process was refused, so that no other node will ever hear of it.
+    is_alone: AtomicBool,
+    hot: HotKeys,
+    voids: Mutex<Voids>,
 }
 
 /// Counts since the start.
@@ -72,7 +78,7 @@ pub struct HomeCounts {
     pub strangers: AtomicU64,
 }
 
-/// The nodes that answer questions, as of one moment.
+/// The nodes of this node's zone that answer questions, as of one moment.
 #[derive(Debug)]
 pub struct HomeTable {
     /// The incarnation of the stream by whose numbers purges are compared.
@@ -101,7 +107,7 @@ pub struct HomeFacts {
     pub instance: String,
     /// Where it is asked; `None`: this node.
     pub url: Option<Url>,
-    /// Name, weight, zone and spill.
+    /// Name, weight and spill.
     pub homed: Homed,
 }
 
@@ -134,7 +140,9 @@ impl Homes {
             asks: AtomicBool::new(false),
             asking: AtomicU64::new(0),
             holds: Arc::default(),
-            hot: Mutex::default(),
+            is_alone: AtomicBool::new(false),
+            hot: HotKeys::new(),
+            voids: Mutex::default(),
         }
     }
 
@@ -142,6 +150,16 @@ impl Homes {
     pub fn hold(&self) -> Hold {
         self.holds.fetch_add(1, Ordering::SeqCst);
         Hold(Arc::clone(&self.holds))
+    }
+
+    /// A purge that is in force here was refused: no number says which nodes have it, so nobody is asked until a restart. To be called while
+    /// its [`Hold`] is held.
+    pub fn stay_alone(&self) {
+        if !self.is_alone.swap(true, Ordering::SeqCst) {
+            tracing::warn!(
+                "a purge was refused, of which other nodes will not hear: they are asked for no response until a restart"
+            );
+        }
     }
 
     /// Purges of the stream up to this one are about to come into force here.
@@ -172,7 +190,9 @@ impl Homes {
 
     /// Whether a question may be asked now. To be called after the entry was begun that the answer goes into.
     pub fn may_ask(&self) -> Option<MayAsk> {
-        if !self.asks.load(Ordering::SeqCst) || self.holds.load(Ordering::SeqCst) != 0 {
+        // A hold ends after the node stays alone, so it is looked at first.
+        let is_held = self.holds.load(Ordering::SeqCst) != 0 || self.is_alone.load(Ordering::SeqCst);
+        if is_held || !self.asks.load(Ordering::SeqCst) {
             return None;
         }
         let table = self.table()?;
@@ -185,33 +205,53 @@ impl Homes {
         self.table.lock().clone()
     }
 
+    /// A request by way of this node made a key void. Its home may have stored it, and is told with the next question.
+    pub fn note_void(&self, place: u64) {
+        self.voids.lock().note(place);
+    }
+
+    /// The mark of a key that its home is to be told about.
+    pub fn void_mark(&self, place: u64) -> Option<u64> {
+        self.voids.lock().mark_of(place)
+    }
+
+    /// The home of a key was told about this mark.
+    pub fn void_is_told(&self, place: u64, mark: u64) {
+        self.voids.lock().told(place, mark);
+    }
+
     /// Counts that a key was asked of its home; gives whether it is hot.
     pub fn is_hot(&self, key: u64, now: Instant) -> bool {
-        self.hot.lock().count(key, now)
+        self.hot.count(key, now)
     }
 }
 
-/// How often keys were asked of their homes, about.
-#[derive(Debug, Default)]
+/// How often keys were asked of their homes of late.
 struct HotKeys {
-    /// Empty until the first question.
-    slots: Vec<u8>,
-    halved: Option<Instant>,
+    counts: Sketch,
+    halved: Mutex<Option<Instant>>,
 }
 
 impl HotKeys {
-    fn count(&mut self, key: u64, now: Instant) -> bool {
-        if self.slots.is_empty() {
-            self.slots = vec![0; HOT_SLOTS];
+    fn new() -> HotKeys {
+        HotKeys { counts: Sketch::new(HOT_KEYS), halved: Mutex::default() }
+    }
+
+    fn count(&self, key: u64, now: Instant) -> bool {
+        let mut halved = self.halved.lock();
+        let since = halved.get_or_insert(now);
+        if now.saturating_duration_since(*since) >= HOT_WINDOW {
+            *since = now;
+            self.counts.halve();
         }
-        let halved = *self.halved.get_or_insert(now);
-        if now.saturating_duration_since(halved) >= HOT_WINDOW {
-            self.slots.iter_mut().for_each(|slot| *slot /= 2);
-            self.halved = Some(now);
-        }
-        let Some(slot) = self.slots.get_mut((key % HOT_SLOTS as u64) as usize) else { return false };
-        *slot = slot.saturating_add(1);
-        *slot >= HOT_ASKS
+        drop(halved);
+        self.counts.seen(key) + 1 >= HOT_ASKS
+    }
+}
+
+impl fmt::Debug for HotKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HotKeys({} bytes)", self.counts.heap_bytes())
     }
 }
 
@@ -294,7 +334,7 @@ mod tests {
     use super::*;
 
     fn facts(name: &str, is_own: bool) -> HomeFacts {
-        let homed = Homed { name: name.to_owned(), weight: 1, is_near: true, spill: 0 };
+        let homed = Homed { name: name.to_owned(), weight: 1, spill: 0 };
         let url = (!is_own).then(|| Url::parse("http://127.0.0.1:4830/").unwrap());
         HomeFacts { instance: format!("i-{name}"), url, homed }
     }
@@ -365,6 +405,18 @@ mod tests {
     }
 
     #[test]
+    fn a_purge_that_was_refused_has_nobody_asked_any_more() {
+        let homes = homes();
+        let hold = homes.hold();
+        homes.stay_alone();
+        drop(hold);
+        assert!(homes.may_ask().is_none() && homes.table().is_some(), "others may ask this one");
+        homes.close();
+        homes.publish("y", &[facts("a", true), facts("b", false)], 9, true);
+        assert!(homes.may_ask().is_none(), "another connection, stream or thread changes nothing");
+    }
+
+    #[test]
     fn a_key_that_is_asked_for_again_and_again_is_hot() {
         let (homes, now) = (homes(), Instant::now());
         let asked = [1, 2, 3, 4].map(|_| homes.is_hot(3, now));
@@ -373,5 +425,13 @@ mod tests {
         assert!(!homes.is_hot(3, now + HOT_WINDOW), "four are halved to two");
         assert!(homes.is_hot(3, now + HOT_WINDOW));
         (0..1_000).for_each(|_| _ = homes.is_hot(3, now));
+    }
+
+    #[test]
+    fn keys_that_are_asked_for_three_times_are_cold_however_many_there_are() {
+        let (homes, now) = (homes(), Instant::now());
+        let rounds = || (0..3).flat_map(|_| 0..16_000);
+        let hot = rounds().filter(|number| homes.is_hot(place(*number), now)).count();
+        assert!(hot < 16, "{hot} of 16,000");
     }
 }

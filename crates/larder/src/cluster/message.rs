@@ -9,6 +9,7 @@
 //! The hash is that of force and scope, so that the stream keeps the last purge of each scope and force, and a soft purge never takes
 //! the place of a hard one. It is a cryptographic hash: nobody makes a purge that takes the place of another one.
 
+use super::node_key::Parts;
 use crate::config::{is_reachable, is_subject_word};
 use larder_balance::SPILL_PARTS;
 use larder_cache::store::rules::{Force, Scope};
@@ -52,11 +53,13 @@ pub enum Refusal {
     NameTaken,
     /// The table of members is full.
     Full,
+    /// A home that its sender has not proved with the secret. The rest of the heartbeat counts.
+    Unproved,
 }
 
 impl Refusal {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Refusal; 8] = [
+    pub const ALL: [Refusal; 9] = [
         Refusal::TooLong,
         Refusal::Unread,
         Refusal::Version,
@@ -65,6 +68,7 @@ impl Refusal {
         Refusal::Clock,
         Refusal::NameTaken,
         Refusal::Full,
+        Refusal::Unproved,
     ];
 
     /// The word of logs, metrics and `larder cluster status`.
@@ -78,6 +82,7 @@ impl Refusal {
             Refusal::Clock => "clock",
             Refusal::NameTaken => "name-taken",
             Refusal::Full => "full",
+            Refusal::Unproved => "unproved",
         }
     }
 }
@@ -125,6 +130,9 @@ pub struct Heartbeat {
     /// Questions of other nodes that it answered a second.
     #[serde(default)]
     pub answers_per_second: u64,
+    /// The proof that a node which has the secret says so ([`Heartbeat::home_message`]); nothing where it does not answer.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub home_proof: String,
 }
 
 impl Heartbeat {
@@ -153,6 +161,19 @@ impl Heartbeat {
             return Err(Refusal::Clock);
         }
         Ok(beat)
+    }
+
+    /// The bytes that [`Heartbeat::home_proof`] is over: all that says where keys have their homes, and which purges are known there. The
+    /// clock is one of them, so that nobody can say so again later.
+    pub fn home_message(&self) -> Vec<u8> {
+        let mut parts = Parts::new("larder-node-home");
+        [&self.name, &self.instance, &self.zone, &self.home, &self.stream]
+            .into_iter()
+            .for_each(|text| parts.text(text));
+        let of_purges = [self.applied, self.digest, self.sent_millis];
+        let of_load = [self.capacity, u64::from(self.spill), self.answers_per_second];
+        of_purges.into_iter().chain(of_load).for_each(|number| parts.number(number));
+        parts.into_bytes()
     }
 
     /// The bytes of it.
@@ -322,6 +343,7 @@ pub(super) mod tests {
             capacity: 1 << 30,
             spill: 0,
             answers_per_second: 0,
+            home_proof: String::new(),
         }
     }
 
@@ -373,6 +395,31 @@ pub(super) mod tests {
             ["home", "capacity", "spill"].iter().for_each(|name| _ = it.as_object_mut().unwrap().remove(*name))
         });
         assert_eq!(parse(&without).map(|beat| beat.home), Ok(String::new()), "an earlier version says less");
+    }
+
+    #[test]
+    fn a_home_is_proved_with_all_that_is_said_of_it() {
+        let message = |change: fn(&mut Heartbeat)| {
+            let mut beat = heartbeat();
+            change(&mut beat);
+            beat.home_message()
+        };
+        let changes: [fn(&mut Heartbeat); 11] = [
+            |it| it.name = "b".to_owned(),
+            |it| it.instance = "i".to_owned(),
+            |it| it.zone = "west".to_owned(),
+            |it| it.home = "127.0.0.2:4830".to_owned(),
+            |it| it.stream = "other".to_owned(),
+            |it| it.applied += 1,
+            |it| it.digest += 1,
+            |it| it.sent_millis += 1,
+            |it| it.capacity += 1,
+            |it| it.spill += 1,
+            |it| it.answers_per_second += 1,
+        ];
+        let whole = message(|_| ());
+        changes.iter().enumerate().for_each(|(number, change)| assert_ne!(message(*change), whole, "{number}"));
+        assert_eq!(message(|it| it.home_proof = "x".to_owned()), whole, "the proof is not over itself");
     }
 
     fn purge(scope: Scope, force: Force) -> PurgeMessage {

@@ -6,7 +6,7 @@
 //!
 //! Nodes ask one another for responses, too ([`homes`], [`node_key`]): workers do that, with what the thread tells them.
 //!
-//! [`message`], [`members`], [`node_key`], [`replica`] and [`waiting`] are values and `now` in, decisions out.
+//! [`message`], [`members`], [`node_key`], [`replica`], [`voids`] and [`waiting`] are values and `now` in, decisions out.
 
 mod files;
 mod homes;
@@ -19,13 +19,14 @@ mod node;
 mod node_key;
 mod replica;
 mod status;
+mod voids;
 mod waiting;
 
 pub use homes::{Hold, Home, HomeCounts, Homes, MayAsk, place_of};
 pub use message::Refusal;
 #[cfg(feature = "cluster")]
 pub use node::{Surroundings, run};
-pub use node_key::{Asked, FIELD as NODE_FIELD, Question, key_hash};
+pub use node_key::{Asked, FIELD as NODE_FIELD, Question, VOID as NODE_VOID_FIELD, key_hash};
 #[cfg(test)]
 pub use status::StreamShown;
 pub use status::{HomesShown, MemberShown, Status};
@@ -232,9 +233,18 @@ impl Cluster {
     ) -> Spread {
         const ENDS: &str = "the thread of the cluster ended before it knew: the server goes down, or its log says why";
         let (reply, answer) = oneshot::channel();
-        match self.orders.send(Order::Spread { scopes, force, durability, hold, reply }).await {
+        let spread = match self.orders.send(Order::Spread { scopes, force, durability, hold, reply }).await {
             Ok(()) => answer.await.unwrap_or_else(|_| Spread::refused(ENDS)),
             Err(_) => Spread::refused(ENDS),
+        };
+        self.note_refused(&spread);
+        spread
+    }
+
+    /// Has this node ask no other one where a purge is in force here alone.
+    fn note_refused(&self, spread: &Spread) {
+        if let Some(homes) = self.homes.as_ref().filter(|_| spread.is_refused()) {
+            homes.stay_alone();
         }
     }
 

@@ -11,7 +11,7 @@ use super::message::{Heartbeat, MESSAGE_VERSION, PurgeMessage, Refusal};
 use super::nats::{self, News, NotTaken, Numbers};
 use super::replica::{Question, Replica, Seen, StreamFacts};
 use super::waiting::Waiting;
-use super::{Cluster, Counts, Order, Orders, Spread, mark};
+use super::{Cluster, Homes, Order, Orders, Spread, mark};
 use crate::caught::caught;
 use crate::clock;
 use crate::config::{Apart, ClusterSettings};
@@ -190,7 +190,7 @@ async fn serve_on(
             homes.close();
         }
         let end = tokio::time::sleep(rest);
-        let rested = answer_without_node(&mut orders, (&around, &cluster.counts), &why, end, stop.clone()).await;
+        let rested = answer_without_node(&mut orders, (&around, &cluster), &why, end, stop.clone()).await;
         if rested == Rested::Stopped {
             return;
         }
@@ -208,7 +208,7 @@ enum Rested {
 /// Queues purges while there is no node, and keeps the gate shut.
 async fn answer_without_node(
     orders: &mut Receiver<Order>,
-    (around, counts): (&Surroundings, &Counts),
+    (around, cluster): (&Surroundings, &Cluster),
     why: &str,
     end: impl Future<Output = ()>,
     stop: impl Future<Output = ()>,
@@ -225,10 +225,15 @@ async fn answer_without_node(
             _ = tick.tick() => if (around.apart)() != Apart::Serve {
                 around.cache.gate().shut();
             },
-            Some(order) = orders.recv() => if let Order::Spread { scopes, force, reply, .. } = order {
+            Some(order) = orders.recv() => if let Order::Spread { scopes, force, hold, reply, .. } = order {
                 let outbox = outbox.as_mut().map_err(|error| error.as_str());
+                let purges = super::messages(scopes, force, &around.name);
+                let spread = super::queue(outbox, &cluster.counts, &purges, why);
+                cluster.note_refused(&spread);
+                // The purge waits in the outbox, or this node asks nobody any more.
+                drop(hold);
                 // The caller may have gone.
-                let _ = reply.send(super::queue(outbox, counts, &super::messages(scopes, force, &around.name), why));
+                let _ = reply.send(spread);
             },
         }
     }
@@ -365,7 +370,11 @@ impl Node {
         }
         if now.saturating_duration_since(self.compared) >= COMPARE_EVERY {
             self.compared = now;
-            if self.compare(now) && self.homes().is_some() {
+            let reads_again = self.compare(now);
+            // Where the difference stays, nothing comes from there, and the stream is read again when it is time.
+            let differed = self.home_state.has_differed && !self.differs_from_a_home();
+            if self.homes().is_some() && (reads_again || differed) {
+                self.home_state.has_differed = false;
                 // A node that lacked a purge may have answered a question of this one, which had it.
                 self.apply(vec![(Scope::All, Force::Validate)]).await;
             }
@@ -430,7 +439,8 @@ impl Node {
     fn count(&self, now: Instant) {
         let counts = &self.cluster.counts;
         counts.members.store(self.members.alive(now).count() as u64 + 1, Ordering::Relaxed);
-        counts.applied.store(self.replica.applied(), Ordering::Relaxed);
+        // The purges up to this number came into force before it is shown: questions of other nodes are answered by it.
+        counts.applied.store(self.replica.applied(), Ordering::SeqCst);
         counts.behind.store(self.last().saturating_sub(self.replica.applied()), Ordering::Relaxed);
         counts.outbox.store(self.outbox.as_ref().map_or(0, |outbox| outbox.len() as u64), Ordering::Relaxed);
     }
@@ -451,6 +461,7 @@ impl Node {
             if beat.name == self.around.name {
                 return Err(Refusal::NameTaken);
             }
+            let beat = self.believed(beat, subject);
             self.members.take(beat, clock::instant())
         });
         if let Err(why) = heard {
@@ -460,6 +471,16 @@ impl Node {
             }
             self.refuse(why, subject);
         }
+    }
+
+    /// The heartbeat without a home that is not proved: URLs are sent there.
+    fn believed(&mut self, mut beat: Heartbeat, subject: &str) -> Heartbeat {
+        let is_unproved = |homes: &Homes| !homes.key.proves(&beat.home_message(), &beat.home_proof);
+        if !beat.home.is_empty() && self.homes().is_some_and(is_unproved) {
+            beat.home.clear();
+            self.refuse(Refusal::Unproved, subject);
+        }
+        beat
     }
 
     fn refuse(&mut self, why: Refusal, subject: &str) {
@@ -474,7 +495,7 @@ impl Node {
     }
 
     fn heartbeat(&self, leaves: Leaves) -> Heartbeat {
-        Heartbeat {
+        let mut beat = Heartbeat {
             v: MESSAGE_VERSION,
             name: self.around.name.clone(),
             instance: self.instance.clone(),
@@ -494,7 +515,12 @@ impl Node {
             capacity: self.around.capacity,
             spill: self.home_state.spill.parts(),
             answers_per_second: self.home_state.answers.per_second,
+            home_proof: String::new(),
+        };
+        if let Some(homes) = self.homes().filter(|_| !beat.home.is_empty()) {
+            beat.home_proof = homes.key.prove(&beat.home_message());
         }
+        beat
     }
 
     /// Twice a second: tells the others, and asks the stream about itself.

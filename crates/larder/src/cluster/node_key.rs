@@ -14,6 +14,8 @@
 //! | 32 digits | half of the SHA-256 of the key under which it would store the response |
 //! | 64 digits | the proof: over all of this, the method, the target and all other fields |
 //!
+//! A heartbeat proves in the same way where its node is asked, so that no URL is sent to somebody who has no secret.
+//!
 //! The answer has the same field with the edition and a proof over that of the question, so that an answer to another question, or one of
 //! somebody without the secret, is known as such. It is no proof of fields and body: nodes speak in a network of their own.
 
@@ -24,6 +26,10 @@ use std::fmt;
 
 /// The field of questions and answers.
 pub const FIELD: &str = "Larder-Node";
+
+/// The field of a question about a key that a request by way of the asker made void: all that is stored under it is void at the node that is
+/// asked, too. It is one of those that the proof is over.
+pub const VOID: &str = "Larder-Void";
 
 /// How far the clock of an asker may be from ours, in seconds, and how long a question can be sent again.
 const WINDOW_SECONDS: u64 = 30;
@@ -97,6 +103,16 @@ impl NodeKey {
         NodeKey(hmac::Key::new(hmac::HMAC_SHA256, secret))
     }
 
+    /// The proof of what a node says of itself ([`super::message::Heartbeat::home_message`]).
+    pub fn prove(&self, message: &[u8]) -> String {
+        hex(hmac::sign(&self.0, message).as_ref())
+    }
+
+    /// Whether this is the proof of that message.
+    pub fn proves(&self, message: &[u8], proof: &str) -> bool {
+        bytes(proof).is_some_and(|shown| hmac::verify(&self.0, message, &shown).is_ok())
+    }
+
     /// The value of the field for a question, and its proof.
     pub fn ask(&self, question: &Question<'_>, asked: Asked<'_>) -> (String, String) {
         let proof = hex(hmac::sign(&self.0, &message(question, asked)).as_ref());
@@ -152,24 +168,50 @@ fn read(value: &[u8]) -> Option<(Question<'_>, &str)> {
     (is_whole && are_names && is_hash).then_some((question, proof))
 }
 
-/// Each part with its length before it, so that no two questions are one message.
+/// A message that a proof is over: each part with its length before it, so that no two lists of parts are one message.
+pub struct Parts(Vec<u8>);
+
+impl Parts {
+    /// A message of this kind. No two kinds have one name.
+    pub fn new(kind: &str) -> Parts {
+        let mut parts = Parts(Vec::with_capacity(1_024));
+        parts.text(kind);
+        parts.text(EDITION);
+        parts
+    }
+
+    /// One more part.
+    pub fn text(&mut self, text: &str) {
+        self.bytes(text.as_bytes());
+    }
+
+    /// One more part: eight bytes, the lowest first.
+    pub fn number(&mut self, number: u64) {
+        self.bytes(&number.to_le_bytes());
+    }
+
+    fn bytes(&mut self, part: &[u8]) {
+        self.0.extend_from_slice(&(part.len() as u64).to_le_bytes());
+        self.0.extend_from_slice(part);
+    }
+
+    /// The message.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+}
+
 fn message(question: &Question<'_>, asked: Asked<'_>) -> Vec<u8> {
     let Question { from, to, at, stream, applied, key } = question;
-    let mut out = Vec::with_capacity(1_024);
-    let mut add = |part: &[u8]| {
-        out.extend_from_slice(&(part.len() as u64).to_le_bytes());
-        out.extend_from_slice(part);
-    };
-    for part in ["larder-node-question", EDITION, "GET", asked.target, from, to, stream, key] {
-        add(part.as_bytes());
-    }
-    add(&at.to_le_bytes());
-    add(&applied.to_le_bytes());
+    let mut parts = Parts::new("larder-node-question");
+    ["GET", asked.target, from, to, stream, key].into_iter().for_each(|text| parts.text(text));
+    parts.number(*at);
+    parts.number(*applied);
     for (name, value) in asked.fields.iter().filter(|(name, _)| !name.eq_ignore_ascii_case(FIELD)) {
-        add(name.to_ascii_lowercase().as_bytes());
-        add(value);
+        parts.text(&name.to_ascii_lowercase());
+        parts.bytes(value);
     }
-    out
+    parts.into_bytes()
 }
 
 fn answered(proof: &str) -> Vec<u8> {
@@ -292,6 +334,16 @@ mod tests {
         for fields in [&bare, &twice] {
             let checked = key().check(Asked { target: TARGET, fields }, "b", NOW);
             assert_eq!(checked, Err(Stranger::NoQuestion));
+        }
+    }
+
+    #[test]
+    fn a_home_is_proved_by_the_secret_alone() {
+        let proof = key().prove(b"a home");
+        assert!(key().proves(b"a home", &proof));
+        assert!(!key().proves(b"another", &proof) && !NodeKey::new(&[8; 32]).proves(b"a home", &proof));
+        for wrong in ["", "0", &proof[1..], &format!("{proof}0"), &"0".repeat(64)] {
+            assert!(!key().proves(b"a home", wrong), "{wrong}");
         }
     }
 

@@ -422,7 +422,7 @@ pub static SETTINGS: &[Setting<Config>] = &[
             found.is_some()
         },
     })
-    .about("The use of stored responses while this node may not have heard of purges that others made: ask the origin before each use (`validate`), use them as ever (`serve`: a purge may be passed over), or answer 503 (`refuse`)."),
+    .about("The use of stored responses while this node may not have heard of purges that others made: ask the origin before each use (`validate`), use them as ever (`serve`: a purge may be passed over; not with `cluster.listen`), or answer 503 (`refuse`)."),
     Whole::new("cluster.subjects", Field::Text {
         form: "letters, digits, - and _",
         read: |c| c.cluster.subjects.clone(),

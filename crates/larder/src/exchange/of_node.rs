@@ -10,7 +10,7 @@ use super::relay::key_of;
 use super::stream::ClientStream;
 use super::{icap, lookup, note, within_limits};
 use crate::clock;
-use crate::cluster::{Asked, Homes, NODE_FIELD, Question, key_hash};
+use crate::cluster::{Asked, Homes, NODE_FIELD, NODE_VOID_FIELD, Question, key_hash};
 use crate::env::{PeerFacts, RecordGuard};
 use crate::fetch::{self, BEHIND, REFUSED};
 use crate::page::Page;
@@ -18,6 +18,7 @@ use crate::record::Record;
 use crate::request_body::RequestBody;
 use crate::rules::{self, Ask, Verdict};
 use larder_cache::head::StoredHead;
+use larder_cache::policy::NotStored;
 use larder_wire::target::Target;
 use larder_wire::{Method, RequestHead, Url};
 use std::rc::Rc;
@@ -54,17 +55,24 @@ async fn answer_within_limits<S: ClientStream>(
     let Some(homes) = common.cluster.as_ref().and_then(|cluster| cluster.homes.as_ref()) else {
         return deliver::deliver_page(stream, request, &stranger("keys have no homes here"), record);
     };
-    let (url, proof) = match admit(stream, homes, request).await {
+    let question = match admit(stream, homes, request).await {
         Ok(admitted) => admitted,
         Err(page) => return deliver::deliver_page(stream, request, &page, record),
     };
-    let (ask, request) = match judge(stream, request, &url, record).await {
+    let (ask, request) = match judge(stream, request, &question, record).await {
         Ok(allowed) => allowed,
         Err(why) => return deliver::deliver_page(stream, request, &refusal(homes, why), record),
     };
     note(stream.env(), &ask, record);
     let key = key_of(&ask, &common.cache);
     let answer = lookup::look_up(stream, &request, ask, Some(key), RequestBody::None, &mut None, record).await;
+    let answer = match answer {
+        AnswerSource::Entry { stored, .. } if stored.not_stored() == Some(NotStored::Address) => {
+            // The asker judges the addresses that a name leads to, and can't see where it has led here.
+            AnswerSource::Page(refused("it comes from an address that is not open to all"))
+        }
+        answer => answer,
+    };
     let (answer, given) = match answer {
         AnswerSource::Page(page) => {
             // The asker goes to the origin itself: no error of this node is one of its client.
@@ -73,15 +81,23 @@ async fn answer_within_limits<S: ClientStream>(
         }
         answer => {
             add(&homes.counts.served);
-            (proved(answer, homes.key.answer(&proof)), vec![NODE_FIELD.to_owned()])
+            (proved(answer, homes.key.answer(&question.proof)), vec![NODE_FIELD.to_owned()])
         }
     };
     let manner = Manner { given: &given, limits: None };
     deliver::deliver(stream, &request, (answer, manner), &mut None, record).await
 }
 
-/// Whether the request is a node's, and may be answered now; gives its URL and its proof.
-async fn admit<S: ClientStream>(stream: &S, homes: &Homes, request: &RequestHead) -> Result<(Url, String), Page> {
+/// A question that is a node's, and may be answered.
+struct Admitted {
+    url: Url,
+    proof: String,
+    /// The hash of the key under which the asker would store the response.
+    key: String,
+}
+
+/// Whether the request is a node's, and may be answered now.
+async fn admit<S: ClientStream>(stream: &S, homes: &Homes, request: &RequestHead) -> Result<Admitted, Page> {
     let url = match &request.target {
         Target::Absolute(url) if request.method == Method::Get => url,
         _ => return Err(counted_stranger(homes, "it is no GET of a whole URL")),
@@ -93,7 +109,7 @@ async fn admit<S: ClientStream>(stream: &S, homes: &Homes, request: &RequestHead
         Ok(proved) => proved,
         Err(why) => return Err(counted_stranger(homes, why.as_str())),
     };
-    let (url, proof) = (url.clone(), proof.to_owned());
+    let admitted = Admitted { url: url.clone(), proof: proof.to_owned(), key: question.key.to_owned() };
     let is_shut = |stream: &S| {
         let env = stream.env();
         env.common.cache.gate().is_shut(env.stamp_at(clock::instant()))
@@ -104,7 +120,7 @@ async fn admit<S: ClientStream>(stream: &S, homes: &Homes, request: &RequestHead
         let what = "Purges that are in force at the node that asks may not be known here.";
         return Err(Page::new(504, "behind", what, "Ask the origin.").with(NODE_FIELD, BEHIND));
     }
-    Ok((url, proof))
+    Ok(admitted)
 }
 
 /// Waits for the purges that the asker has, for a short while.
@@ -127,17 +143,18 @@ async fn has_purges<S: ClientStream>(stream: &S, homes: &Homes, question: &Quest
     }
 }
 
-/// Judges the request as one that came on a connection of its URL's scheme, and compares the key with the asker's.
+/// Judges the request as one that came on a connection of its URL's scheme, and compares the key with the asker's. A key that the asker
+/// knows to be void is void here, too.
 async fn judge<S: ClientStream>(
     stream: &S,
     request: &Rc<RequestHead>,
-    url: &Url,
+    Admitted { url, key: named, .. }: &Admitted,
     record: &Record,
 ) -> Result<(Ask, Rc<RequestHead>), &'static str> {
-    let named =
-        request.fields.text(NODE_FIELD).and_then(|words| words.split(' ').nth(6)).unwrap_or_default().to_owned();
     let mut bare = (**request).clone();
     bare.fields.remove(NODE_FIELD);
+    let is_void = bare.fields.contains(NODE_VOID_FIELD);
+    bare.fields.remove(NODE_VOID_FIELD);
     let bare = Rc::new(bare);
     let peer = PeerFacts { scheme: url.scheme, ..stream.peer().clone() };
     let verdict = rules::judge_and_wait(stream.env(), &peer, (&bare, record.number), None).await;
@@ -149,8 +166,13 @@ async fn judge<S: ClientStream>(
     }
     let mut key = Vec::with_capacity(128);
     ask.key_at_first(&mut key);
-    if key_hash(&key) != named {
+    if key_hash(&key) != *named {
         return Err("it has another key here: sites, rules or settings of the nodes differ");
+    }
+    if is_void {
+        // All variants: what changed one of them says nothing of the others.
+        let cache = &stream.env().common.cache;
+        cache.invalidate(&key_of(&ask, cache));
     }
     Ok((ask, bare))
 }
@@ -166,8 +188,11 @@ fn proved(answer: AnswerSource, value: String) -> AnswerSource {
 
 fn refusal(homes: &Homes, why: &'static str) -> Page {
     add(&homes.counts.served_refused);
+    refused(why).with(NODE_FIELD, REFUSED)
+}
+
+fn refused(why: &'static str) -> Page {
     Page::new(403, "node-refused", format!("This node does not answer for the asker: {why}."), "Ask the origin.")
-        .with(NODE_FIELD, REFUSED)
 }
 
 fn counted_stranger(homes: &Homes, why: &'static str) -> Page {

@@ -5,6 +5,7 @@
 
 use crate::box_in_place::box_in_place;
 use crate::clock;
+use crate::cluster::place_of;
 use crate::config::StoreRules;
 use crate::env::{Common, Env};
 use crate::git::{self, Question};
@@ -575,9 +576,8 @@ pub fn invalidate_changed(common: &Common, method: &Method, ask: &Ask, response:
             let mut key = Vec::new();
             ask.key_for(&changed, &common.cache, &mut key);
             common.cache.invalidate(&key);
-            if common.cluster.as_ref().is_some_and(|cluster| cluster.homes.is_some()) {
-                // Another node may be its home, which is told with the next question.
-                common.cache.note_invalidated(&key);
+            if let Some(homes) = common.cluster.as_ref().and_then(|cluster| cluster.homes.as_ref()) {
+                homes.note_void(place_of(&key));
             }
             if ask.by_hook.is_some() {
                 let mut key = Vec::new();
@@ -747,7 +747,9 @@ fn pass(fetch: &mut Fetch, mut head: ResponseHead, mut declared: Option<u64>, wh
         head.fields.push("Set-Cookie", &*cookie);
     }
     state_length(&mut head, declared, &fetch.request.method);
-    let why = fetch.kind.is_shared().then_some(why);
+    // A node that asks is told of the address, whatever the kind of the fetch.
+    let is_told = fetch.kind.is_shared() || (fetch.for_node && why == NotStored::Address);
+    let why = is_told.then_some(why);
     fetch.writer.pass(StoredHead::passing(head, why, times.received), declared);
 }
 

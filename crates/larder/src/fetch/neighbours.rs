@@ -9,13 +9,14 @@ use crate::config::next_hop::{HopsOrder, NextHop};
 use crate::config::parent::Sibling;
 use crate::config::{Config, OriginHttp2};
 use crate::reach::{Asker, Reach};
-use crate::record::{Peer, TakenWay, WayNote};
+use crate::record::{Peer, Reuse, TakenWay, WayNote};
 use crate::rules::{Ask, Route};
 use crate::upstream::{
     AskedNeighbour, Call, CallEvent, NeighbourFound, NeighbourQuestion, OriginResponse, UpstreamFault,
 };
 use larder_cache::policy::Times;
 use larder_wire::{Fields, Method, RequestHead, Scheme, Url};
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -135,15 +136,16 @@ impl Fetch {
             || self.env.upstreams.leads_to_open(&url.host, url.port, &reach).await
     }
 
-    /// Asks another cache by a GET.
+    /// Asks another cache by a GET, and notes when there is a connection.
     pub(super) async fn call_cache(
         &self,
         (peer, to): (Peer, &Url),
         (target, fields): (&str, &Fields),
-        client: Option<Client>,
+        (client, connected): (Option<Client>, &Cell<Option<Reuse>>),
     ) -> Result<OriginResponse, UpstreamFault> {
         let on = |event| match event {
             CallEvent::Connected { at, reuse, protocol, .. } => {
+                connected.set(Some(reuse));
                 self.note(CallEvent::Connected { at, peer, reuse, protocol, header: None });
             }
             // It is the other cache's, and says nothing of the origin's.
@@ -180,7 +182,8 @@ impl Fetch {
         let mut fields = fields.clone();
         fields.set("Cache-Control", "only-if-cached");
         let client = Client::if_known(self.client.ip());
-        let call = self.call_cache((peer, &sibling.url), (url, &fields), client);
+        let connected = Cell::default();
+        let call = self.call_cache((peer, &sibling.url), (url, &fields), (client, &connected));
         let called = timeout(HEAD_WITHIN, call).await;
         let OriginResponse { head, body, requested, .. } = called
             .inspect_err(|_| tracing::debug!(sibling = sibling.name, url, "a sibling sent no head in time"))

@@ -1,6 +1,6 @@
 //! The table of the nodes that answer questions, as the workers get it.
 
-use super::{GateState, Leaves, Node, Rate};
+use super::{GateState, Leaves, Node, Rate, agrees};
 use crate::clock;
 use crate::cluster::homes::HomeFacts;
 use crate::cluster::message::Heartbeat;
@@ -17,8 +17,8 @@ pub(super) struct HomeState {
     pub(super) answers: Rate,
     /// Purges of this node that the stream has not brought back.
     pub(super) holds: Vec<crate::cluster::Hold>,
-    /// A purge of this node was refused, so that no other node will ever hear of it.
-    pub(super) is_alone: bool,
+    /// A node that answers questions knew other purges with the same numbers, and what it has answered was not validated yet.
+    pub(super) has_differed: bool,
     /// Whether this node answers others, and may ask them, as the workers were told last.
     told: (bool, bool),
 }
@@ -26,7 +26,7 @@ pub(super) struct HomeState {
 impl HomeState {
     pub(super) fn new() -> HomeState {
         let answers = Rate { at: clock::instant(), requests: 0, per_second: 0 };
-        HomeState { spill: Spill::default(), answers, holds: Vec::new(), is_alone: false, told: (false, false) }
+        HomeState { spill: Spill::default(), answers, holds: Vec::new(), has_differed: false, told: (false, false) }
     }
 }
 
@@ -41,14 +41,26 @@ impl Node {
     }
 
     fn to_tell(&self) -> (bool, bool) {
-        (self.answers_others(), self.own_purges_are_back() && !self.home_state.is_alone)
+        (self.answers_others(), self.own_purges_are_back())
     }
 
     /// After each event: has workers know at once when nobody is to be asked or answered any more.
     pub(super) fn settle_homes(&mut self) {
-        if self.homes().is_some() && self.to_tell() != self.home_state.told {
+        if self.homes().is_none() {
+            return;
+        }
+        let before = self.home_state.has_differed;
+        self.home_state.has_differed |= self.differs_from_a_home();
+        if self.to_tell() != self.home_state.told || self.home_state.has_differed != before {
             self.publish_homes();
         }
+    }
+
+    /// Whether a node that answers questions knows other purges. One of the two lacks some, and is to answer the other no more: it may find
+    /// that out itself before digests are compared here.
+    pub(super) fn differs_from_a_home(&self) -> bool {
+        let mut homes = self.members.alive(clock::instant()).filter(|member| !member.beat.home.is_empty());
+        self.replica.is_whole() && homes.any(|member| agrees(&member.beat, &self.replica) == Some(false))
     }
 
     /// Tells the workers which nodes answer, and whether to ask them.
@@ -67,8 +79,10 @@ impl Node {
         let own = self.heartbeat(Leaves::No);
         let mut facts: Vec<HomeFacts> = Vec::new();
         facts.extend(self.home_of(&own, true));
-        // One that reads another stream would answer that it is behind.
-        let others = self.members.alive(now).filter(|member| member.beat.stream == stream);
+        // One that reads another stream would answer that it is behind, and each zone has homes of its own.
+        let zone = &self.around.settings.zone;
+        let others = self.members.alive(now).filter(|member| member.beat.stream == stream && member.beat.zone == *zone);
+        let others = others.filter(|member| agrees(&member.beat, &self.replica) != Some(false));
         facts.extend(others.filter_map(|member| self.home_of(&member.beat, false)));
         homes.publish(stream, &facts, self.replica.applied(), self.home_state.told.1);
     }
@@ -79,12 +93,7 @@ impl Node {
             true => None,
             false => Some(Url::parse(&format!("http://{}/", beat.home)).filter(|_| !beat.home.is_empty())?),
         };
-        let homed = Homed {
-            name: beat.name.clone(),
-            weight: beat.capacity >> 20,
-            is_near: beat.zone == self.around.settings.zone,
-            spill: beat.spill,
-        };
+        let homed = Homed { name: beat.name.clone(), weight: beat.capacity >> 20, spill: beat.spill };
         Some(HomeFacts { instance: beat.instance.clone(), url, homed })
     }
 

@@ -102,12 +102,8 @@ impl Node {
     /// These purges never come back, and other nodes will not hear of them.
     fn is_alone_with(&mut self, purges: &[PurgeMessage]) {
         purges.iter().for_each(|purge| _ = self.own.remove(&purge.id));
-        if let Some(homes) = self.cluster.homes.as_ref().filter(|_| !self.home_state.is_alone) {
-            self.home_state.is_alone = true;
-            homes.close();
-            tracing::warn!(
-                "a purge was refused, of which other nodes will not hear: they are asked for no response until a restart"
-            );
+        if let Some(homes) = self.homes() {
+            homes.stay_alone();
         }
     }
 

@@ -175,6 +175,10 @@ impl Node {
 
     /// Reads all of the stream again, since purges may be missing. A restart before its end must not take them for applied.
     pub(super) fn read_again(&mut self) {
+        if let Some(homes) = self.homes() {
+            // The workers ask and answer meanwhile.
+            homes.close();
+        }
         add(&self.cluster.counts.readings_again, 1);
         self.forget_position();
         self.replica.read_again();

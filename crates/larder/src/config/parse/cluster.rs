@@ -1,7 +1,7 @@
 //! Checks `[cluster]` as a whole.
 
 use super::Parser;
-use crate::config::{ClusterSettings, Listen, read_cluster_secret};
+use crate::config::{Apart, ClusterSettings, Listen, read_cluster_secret};
 
 impl Parser {
     pub(super) fn check_cluster(&mut self) {
@@ -56,6 +56,10 @@ impl Parser {
                 }
             }
             Some(_) => {}
+        }
+        if cluster.apart == Apart::Serve {
+            let hint = "write apart = \"validate\" or \"refuse\", or leave `listen` out: nodes are asked while all purges are known alone";
+            self.conflict("cluster.listen", "keys have no homes where `cluster.apart` is \"serve\"", Some(hint));
         }
         if cluster.advertised(listen).is_none() {
             let hint = "write advertise = \"10.0.0.1:4830\" in [cluster], or listen on that address";
@@ -127,6 +131,7 @@ mod tests {
             ("listen = \"127.0.0.1:3129\"", "clients are served"),
             ("advertise = \"a.example:4830\"", "no `cluster.listen`"),
             ("listen = \"4830\"", "cluster.listen"),
+            ("listen = \"127.0.0.1:4830\"\napart = \"serve\"", "`cluster.apart` is \"serve\""),
         ] {
             let said = problems(&text(more));
             assert!(said.iter().any(|message| message.contains(part)), "{more}: {said:?}");

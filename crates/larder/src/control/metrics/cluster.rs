@@ -21,6 +21,15 @@ macro_rules! one {
     };
 }
 
+/// A sample for each of these values of a label.
+macro_rules! labelled {
+    ($label:literal, $of:ident, $($value:literal: $name:ident),+) => {
+        |admin, samples| {
+            $(samples.labelled($label, $value, $of(admin, |counts| &counts.$name));)+
+        }
+    };
+}
+
 /// All of them.
 pub(super) static FAMILIES: &[Family] = &[
     gauge("larder_cluster_members", "Nodes of the cluster that live, this one included.", one!(members)),
@@ -51,12 +60,7 @@ pub(super) static FAMILIES: &[Family] = &[
     counter(
         "larder_cluster_purges_total",
         "Purges by what became of them: applied (of other nodes, here), published, queued, refused (of this node).",
-        |admin, samples| {
-            samples.labelled("state", "applied", value(admin, |counts| &counts.purges_applied));
-            samples.labelled("state", "published", value(admin, |counts| &counts.purges_published));
-            samples.labelled("state", "queued", value(admin, |counts| &counts.purges_queued));
-            samples.labelled("state", "refused", value(admin, |counts| &counts.purges_refused));
-        },
+        labelled!("state", value, "applied": purges_applied, "published": purges_published, "queued": purges_queued, "refused": purges_refused),
     ),
     counter(
         "larder_cluster_streams_anew_total",
@@ -81,12 +85,7 @@ pub(super) static FAMILIES: &[Family] = &[
     counter(
         "larder_cluster_homes_asked_total",
         "Other nodes that were asked for a response of whose key they are the home, by result: answered, behind (purges were missing there), refused (other rules, or no answer of the origin), failed (not reached, or no answer of a node).",
-        |admin, samples| {
-            samples.labelled("result", "answered", of_homes(admin, |counts| &counts.answered));
-            samples.labelled("result", "behind", of_homes(admin, |counts| &counts.behind));
-            samples.labelled("result", "refused", of_homes(admin, |counts| &counts.refused));
-            samples.labelled("result", "failed", of_homes(admin, |counts| &counts.failed));
-        },
+        labelled!("result", of_homes, "answered": answered, "behind": behind, "refused": refused, "failed": failed),
     ),
     counter(
         "larder_cluster_homes_hedged_total",
@@ -96,11 +95,6 @@ pub(super) static FAMILIES: &[Family] = &[
     counter(
         "larder_cluster_questions_total",
         "Questions of other nodes, by result: answered, behind (purges were missing here), refused (other rules, or no answer of the origin), stranger (requests at `cluster.listen` that no node made).",
-        |admin, samples| {
-            samples.labelled("result", "answered", of_homes(admin, |counts| &counts.served));
-            samples.labelled("result", "behind", of_homes(admin, |counts| &counts.served_behind));
-            samples.labelled("result", "refused", of_homes(admin, |counts| &counts.served_refused));
-            samples.labelled("result", "stranger", of_homes(admin, |counts| &counts.strangers));
-        },
+        labelled!("result", of_homes, "answered": served, "behind": served_behind, "refused": served_refused, "stranger": strangers),
     ),
 ];

@@ -11,22 +11,22 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-const SECRET: &str = "0123456789abcdef0123456789abcdef";
+pub(super) const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
 /// Clients of all nodes together that want one object.
 const CLIENTS: usize = 99;
 
 /// An origin that counts the requests for each path. Its answers name the path, the language that was asked for, and their edition.
 #[derive(Clone)]
-struct Counting {
-    address: SocketAddr,
+pub(super) struct Counting {
+    pub(super) address: SocketAddr,
     asked: Arc<Mutex<HashMap<String, u64>>>,
-    edition: Arc<AtomicU64>,
+    pub(super) edition: Arc<AtomicU64>,
     wait: Duration,
 }
 
 impl Counting {
-    fn start(wait: Duration) -> Counting {
+    pub(super) fn start(wait: Duration) -> Counting {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let origin = Counting { address, asked: Arc::default(), edition: Arc::default(), wait };
@@ -45,8 +45,13 @@ impl Counting {
         loop {
             let head = read_head(&mut lines)?;
             let path = head.split(' ').nth(1)?.to_owned();
-            *self.asked.lock().unwrap().entry(path.clone()).or_default() += 1;
-            thread::sleep(self.wait);
+            let number = {
+                let mut asked = self.asked.lock().unwrap();
+                let count = asked.entry(path.clone()).or_default();
+                *count += 1;
+                *count
+            };
+            thread::sleep(self.wait_for(&path, number));
             if head.starts_with("POST") {
                 self.edition.fetch_add(1, Ordering::SeqCst);
             }
@@ -60,15 +65,25 @@ impl Counting {
         }
     }
 
-    fn body(&self, path: &str, language: &str) -> String {
+    /// The time that the answer to this request for a path takes.
+    fn wait_for(&self, path: &str, number: u64) -> Duration {
+        match number {
+            1 if path.starts_with("/slow-first") => Duration::from_millis(800),
+            2.. if path.starts_with("/slow-later") => Duration::from_secs(2),
+            1 if path.starts_with("/slow-later") => Duration::from_millis(400),
+            _ => self.wait,
+        }
+    }
+
+    pub(super) fn body(&self, path: &str, language: &str) -> String {
         format!("{path} in {language}, edition {}", self.edition.load(Ordering::SeqCst))
     }
 
-    fn url(&self, path: &str) -> String {
+    pub(super) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    fn asked(&self, path: &str) -> u64 {
+    pub(super) fn asked(&self, path: &str) -> u64 {
         self.asked.lock().unwrap().get(path).copied().unwrap_or(0)
     }
 
@@ -95,19 +110,19 @@ fn field<'h>(head: &'h str, name: &str) -> &'h str {
 }
 
 /// Nodes whose keys have homes.
-struct Homed {
-    nats: Nats,
-    nodes: Vec<Node>,
-    ports: Vec<u16>,
+pub(super) struct Homed {
+    pub(super) nats: Nats,
+    pub(super) nodes: Vec<Node>,
+    pub(super) ports: Vec<u16>,
     _secret: tempfile::TempDir,
 }
 
 impl Homed {
-    fn start(names: &[&str]) -> Option<Homed> {
+    pub(super) fn start(names: &[&str]) -> Option<Homed> {
         Homed::start_with(names, "home_wait = \"5s\"")
     }
 
-    fn start_with(names: &[&str], more: &str) -> Option<Homed> {
+    pub(super) fn start_with(names: &[&str], more: &str) -> Option<Homed> {
         let nats = Nats::start()?;
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("secret");
@@ -123,7 +138,7 @@ impl Homed {
     }
 
     /// Waits until every node knows so many that answer, and asks them.
-    fn all_ask(&self, many: usize) {
+    pub(super) fn all_ask(&self, many: usize) {
         let nodes: Vec<&Node> = self.nodes.iter().collect();
         if nodes.len() == many {
             all_met(&nodes);
@@ -138,13 +153,13 @@ impl Homed {
         }
     }
 
-    fn count(&self, name: &str) -> u64 {
+    pub(super) fn count(&self, name: &str) -> u64 {
         self.nodes.iter().map(|node| node.status()["homes"][name].as_u64().unwrap()).sum()
     }
 }
 
 /// Sends a request with these fields; gives the whole answer.
-fn send(port: u16, method: &str, url: &str, fields: &str) -> String {
+pub(super) fn send(port: u16, method: &str, url: &str, fields: &str) -> String {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return String::new() };
     stream.set_read_timeout(Some(super::stage::WITHIN)).unwrap();
     let host = url.strip_prefix("http://").map_or("127.0.0.1", |rest| rest.split('/').next().unwrap());
@@ -155,7 +170,7 @@ fn send(port: u16, method: &str, url: &str, fields: &str) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-fn body(answer: &str) -> &str {
+pub(super) fn body(answer: &str) -> &str {
     answer.split_once("\r\n\r\n").map_or(answer, |(_, body)| body)
 }
 
@@ -377,12 +392,7 @@ fn liar(homed: &Homed, ends: &Arc<AtomicBool>, lie: fn(u64, &str) -> String) -> 
     let ends = Arc::clone(ends);
     thread::spawn(move || {
         while !ends.load(Ordering::SeqCst) {
-            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
-            let beat = format!(
-                "{{\"v\":1,\"name\":\"liar\",\"instance\":\"l\",\"address\":\"\",\"zone\":\"\",\"requests_per_second\":0,\"stream\":\"{stream}\",\
-                 \"applied\":0,\"digest\":0,\"apart\":\"validate\",\"settings\":1,\"version\":\"0\",\"sent_millis\":{now},\"leaves\":false,\
-                 \"home\":\"{address}\",\"capacity\":1000000000000}}"
-            );
+            let beat = liars_beat((&stream, 0), 0, &address.to_string(), SECRET);
             super::stage::publish_to(port, "larder.members.liar", &beat);
             thread::sleep(Duration::from_millis(300));
         }
@@ -396,6 +406,27 @@ fn liar(homed: &Homed, ends: &Arc<AtomicBool>, lie: fn(u64, &str) -> String) -> 
             .any(|member| member["name"] == "liar" && member["keys_permille"].is_u64())
     });
     asked
+}
+
+/// The heartbeat of a node that is the home of nearly all keys; with the secret `no-proof` it has no proof.
+pub(super) fn liars_beat((stream, applied): (&str, u64), digest: u64, home: &str, secret: &str) -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
+    let capacity = 1_000_000_000_000_u64;
+    let mut message = Vec::new();
+    let mut add = |part: &[u8]| {
+        message.extend_from_slice(&(part.len() as u64).to_le_bytes());
+        message.extend_from_slice(part);
+    };
+    ["larder-node-home", "1", "liar", "l", "", home, stream].iter().for_each(|part| add(part.as_bytes()));
+    [applied, digest, now, capacity, 0, 0].iter().for_each(|number| add(&number.to_le_bytes()));
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()), &message);
+    let proof: String = tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let proof = if secret == "no-proof" { String::new() } else { proof };
+    format!(
+        "{{\"v\":1,\"name\":\"liar\",\"instance\":\"l\",\"address\":\"\",\"zone\":\"\",\"requests_per_second\":0,\"stream\":\"{stream}\",\
+         \"applied\":{applied},\"digest\":{digest},\"apart\":\"validate\",\"settings\":1,\"version\":\"0\",\"sent_millis\":{now},\"leaves\":false,\
+         \"home\":\"{home}\",\"capacity\":{capacity},\"home_proof\":\"{proof}\"}}"
+    )
 }
 
 fn proved(proof: &str) -> String {

@@ -1,5 +1,6 @@
 //! Three nodes as processes, a server of NATS, and all that may befall them: nobody serves a response that was purged.
 
+mod home_faults;
 mod homes;
 mod stage;
 
@@ -369,16 +370,20 @@ fn a_node_that_cannot_begin_tries_again_and_queues() {
     assert_eq!(node.get(&url), "edition 1");
     let (status, said) = node.purge(&[&url]);
     assert!(status == 0 && said.contains("queued"), "{said}");
-    // A seed of the documentation of NATS: this server asks for none.
-    let seed = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY";
-    let (line, end) = ("-----", "------");
-    let text = format!(
-        "{line}BEGIN NATS USER JWT{line}\neyJ0eXAiOiJKV1QifQ.e30.e30\n{end}END NATS USER JWT{end}\n\n\
-         {line}BEGIN USER NKEY SEED{line}\n{seed}\n{end}END USER NKEY SEED{end}\n"
-    );
-    fs::write(&file, text).unwrap();
+    fs::write(&file, creds()).unwrap();
     node.is_ready();
     wait_for("the outbox", || node.status()["outbox"] == 0);
     let (_, said) = node.purge(&[&url]);
     assert!(said.contains("applied on 1 of 1 nodes"), "{said}");
+}
+
+/// Credentials that a server of NATS takes which asks for none.
+fn creds() -> String {
+    // A seed of the documentation of NATS.
+    let seed = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY";
+    let (line, end) = ("-----", "------");
+    format!(
+        "{line}BEGIN NATS USER JWT{line}\neyJ0eXAiOiJKV1QifQ.e30.e30\n{end}END NATS USER JWT{end}\n\n\
+         {line}BEGIN USER NKEY SEED{line}\n{seed}\n{end}END USER NKEY SEED{end}\n"
+    )
 }

@@ -359,8 +359,13 @@ impl Node {
 
     /// `larder purge` with these words: the exit status, and all that it said.
     pub fn purge(&self, words: &[&str]) -> (i32, String) {
+        self.command(&[&["purge"], words].concat())
+    }
+
+    /// `larder` with these words: the exit status, and all that it said.
+    pub fn command(&self, words: &[&str]) -> (i32, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_larder"));
-        let output = command.current_dir(self.folder.path()).arg("purge").args(words).output().unwrap();
+        let output = command.current_dir(self.folder.path()).args(words).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         (output.status.code().unwrap_or(-1), said)
     }
