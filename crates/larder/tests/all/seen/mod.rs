@@ -65,6 +65,7 @@ mod tls_sessions;
 mod traces;
 mod upgrades;
 mod watched;
+mod watching;
 mod ways;
 
 pub use schemes::write_pair;
