@@ -28,6 +28,7 @@ pub mod demo;
 pub mod diagnostics;
 pub mod digest;
 pub mod disk;
+pub mod docs;
 pub mod doctor;
 pub mod env;
 pub mod exchange;

@@ -7,6 +7,7 @@ mod check;
 mod cluster;
 mod columns;
 mod demo;
+mod docs;
 mod explaining;
 mod fetch_later;
 mod import;
@@ -99,6 +100,7 @@ pub fn main() -> ExitCode {
         Some(Command::Reload(flags)) => reload::reload(&flags),
         Some(Command::Ready(flags)) => ready::ready(&flags),
         Some(Command::Doctor(flags)) => doctor(&flags),
+        Some(Command::Docs(flags)) => docs::docs(&flags),
         Some(Command::Completions { shell }) => papers::completions(shell),
         Some(Command::Man { folder }) => papers::manual(&folder),
         Some(Command::Ca(flags)) => ca(&flags),
@@ -214,6 +216,8 @@ enum Command {
     Ready(Flags),
     /// Look at the surroundings (ports, limits, memory, disk, clock, names, trust) and say what to change
     Doctor(Flags),
+    /// Read the documentation, which is in the program; the running Larder has it at /docs of its page
+    Docs(docs::DocsFlags),
     /// Print completions for a shell
     Completions {
         /// bash, zsh, fish, elvish or powershell

@@ -1,0 +1,266 @@
+//! The documentation in the admin listener: `/docs/`, its pages, and the index of their search.
+//!
+//! It is the same in every installation of a version and tells nothing of the server, so it is served as the page's own files are.
+
+use super::Reply;
+use crate::docs::{self, CHAPTERS, OPENAPI, OPENAPI_NAME, Page};
+use crate::page::escape;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use larder_wire::RequestHead;
+use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hasher};
+use std::io::Write as _;
+
+/// The index of the search.
+const INDEX: &str = "search.json";
+
+/// A request for a part of the documentation.
+pub(super) struct Wanted {
+    name: String,
+    etags: String,
+    takes_gzip: bool,
+}
+
+impl Wanted {
+    /// Of this request for a path below `/docs`.
+    pub(super) fn of(request: &RequestHead, path: &str) -> Wanted {
+        let name = path.strip_prefix("/docs").unwrap_or_default().trim_start_matches('/').to_owned();
+        let etags = request.fields.text("If-None-Match").unwrap_or_default().to_owned();
+        Wanted { name, etags, takes_gzip: takes_gzip(request.fields.text("Accept-Encoding").unwrap_or_default()) }
+    }
+}
+
+/// Whether this Accept-Encoding names gzip without refusing it (RFC 9110 section 12.5.3).
+fn takes_gzip(codings: &str) -> bool {
+    codings.split(',').any(|coding| {
+        let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
+        let weight = weight.trim().strip_prefix("q=").unwrap_or("1");
+        name.trim().eq_ignore_ascii_case("gzip") && weight.parse().is_ok_and(|weight: f32| weight > 0.0)
+    })
+}
+
+/// The answer. It takes milliseconds, for a page is rendered and compressed when it is asked for.
+pub(super) fn reply(wanted: &Wanted) -> Reply {
+    let (content_type, text) = match (wanted.name.as_str(), docs::page(&wanted.name)) {
+        ("", _) => (HTML, contents()),
+        (_, Some(page)) if !wanted.name.ends_with(".md") => (HTML, document(page)),
+        (_, Some(page)) => (TEXT, page.text.to_owned()),
+        (INDEX, _) => ("application/json", docs::index()),
+        (OPENAPI_NAME, _) => ("application/yaml", OPENAPI.to_owned()),
+        _ => return Reply::text(404, "the documentation has no such page: /docs/ lists all"),
+    };
+    let mut sum = DefaultHasher::new();
+    sum.write(text.as_bytes());
+    let coding = if wanted.takes_gzip { "-gzip" } else { "" };
+    let etag = format!("\"{:016x}{coding}\"", sum.finish());
+    let is_known = wanted.etags.split(',').any(|known| known.trim().trim_start_matches("W/") == etag);
+    let mut reply = Reply::of(if is_known { 304 } else { 200 }, content_type, text);
+    if is_known {
+        reply.body.clear();
+    } else if wanted.takes_gzip {
+        reply.body = gzip(&reply.body);
+        reply.further.push(("Content-Encoding", "gzip".to_owned()));
+    }
+    reply.further.push(("ETag", etag));
+    reply.further.push(("Vary", "Accept-Encoding".to_owned()));
+    // A browser may keep it, and asks each time whether it is still the one.
+    Reply { cache_control: "no-cache", ..reply }
+}
+
+const HTML: &str = "text/html; charset=utf-8";
+const TEXT: &str = "text/markdown; charset=utf-8";
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    // A vector takes everything.
+    let _ = encoder.write_all(bytes);
+    encoder.finish().unwrap_or_default()
+}
+
+/// The first page: all pages by chapter, with the sentence that each begins with.
+fn contents() -> String {
+    let mut inner =
+        "<h1>Documentation</h1>\n<p class=\"lead\">Of this version, out of the program: it needs no network. \
+                     <code>larder docs NAME</code> prints a page in a terminal.</p>\n<div class=\"chapters\">\n"
+            .to_owned();
+    for chapter in CHAPTERS {
+        let _ = write!(inner, "<section class=\"chapter\"><h2>{}</h2>\n<ul>\n", chapter.title);
+        for page in chapter.pages {
+            let _ = writeln!(inner, "<li>{}</li>", link_to(page, ""));
+        }
+        inner.push_str("</ul></section>\n");
+    }
+    let _ = write!(
+        inner,
+        "<section class=\"chapter\"><h2>For programs</h2>\n<ul>\n<li><a href=\"/docs/{OPENAPI_NAME}\">The API of this listener</a></li>\n</ul></section>\n</div>\n"
+    );
+    frame("Documentation", "", "", &inner)
+}
+
+fn link_to(page: &Page, current: &str) -> String {
+    let mut link = format!("<a href=\"/docs/{}\"", page.name);
+    link.push_str(if page.name == current { " aria-current=\"page\">" } else { ">" });
+    escape(&page.title(), &mut link);
+    link + "</a>"
+}
+
+/// A page in its frame.
+fn document(page: &Page) -> String {
+    let rendered = docs::render(page);
+    let mut sections = String::new();
+    for heading in rendered.headings.iter().filter(|heading| matches!(heading.level, 2 | 3)) {
+        let _ = write!(sections, "<li class=\"level-{}\"><a href=\"#{}\">", heading.level, heading.id);
+        escape(&heading.text, &mut sections);
+        sections.push_str("</a></li>\n");
+    }
+    frame(&page.title(), page.name, &sections, &rendered.html)
+}
+
+/// The list of all pages beside a page.
+fn chapters(current: &str) -> String {
+    let mut list = String::new();
+    for chapter in CHAPTERS {
+        let _ = write!(list, "<h2>{}</h2>\n<ul>\n", chapter.title);
+        for page in chapter.pages {
+            let _ = writeln!(list, "<li>{}</li>", link_to(page, current));
+        }
+        list.push_str("</ul>\n");
+    }
+    list
+}
+
+/// `sections` and `inner` are HTML. Wide windows have both lists beside the page, narrow ones have them folded above it.
+fn frame(title: &str, current: &str, sections: &str, inner: &str) -> String {
+    let mut name = String::new();
+    escape(title, &mut name);
+    let list = chapters(current);
+    let (folded_sections, beside) = match sections {
+        "" => (String::new(), String::new()),
+        _ => (
+            format!("<details class=\"folded of-page\"><summary>On this page</summary><ul>{sections}</ul></details>\n"),
+            format!(
+                "<nav class=\"of-page beside\" aria-label=\"On this page\"><h2>On this page</h2><ul>{sections}</ul></nav>\n"
+            ),
+        ),
+    };
+    let folded =
+        format!("<details class=\"folded of-all\"><summary>All pages</summary>{list}</details>\n{folded_sections}");
+    let version = env!("CARGO_PKG_VERSION");
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{name} · Larder</title>\n\
+         <link rel=\"icon\" type=\"image/svg+xml\" href=\"/page/larder.svg\">\n\
+         <link rel=\"stylesheet\" href=\"/page/page.css\">\n<link rel=\"stylesheet\" href=\"/page/docs.css\">\n\
+         <script src=\"/page/theme.js\"></script>\n<script type=\"module\" src=\"/page/docs.js\"></script>\n</head>\n\
+         <body class=\"docs\">\n<a class=\"skip\" href=\"#main\">Skip to the content</a>\n{TOP}\
+         <div class=\"library\">\n<nav class=\"of-all beside\" aria-label=\"All pages\">{list}</nav>\n\
+         <main id=\"main\" tabindex=\"-1\">\n{SEARCH}{folded}<article>\n{inner}</article>\n</main>\n{beside}</div>\n\
+         <footer class=\"foot\"><p>Larder {version}</p></footer>\n</body>\n</html>\n"
+    )
+}
+
+const TOP: &str = "<header class=\"top\">\n\
+    <a class=\"brand\" href=\"/\"><img src=\"/page/larder.svg\" alt=\"\" width=\"26\" height=\"26\">Larder</a>\n\
+    <nav aria-label=\"Views\"><a href=\"/#now\">Now</a> <a href=\"/#requests\">Requests</a> <a href=\"/#store\">Store</a> \
+    <a href=\"/#upstreams\">Upstreams</a> <a href=\"/#settings\">Settings</a> \
+    <a href=\"/docs/\" aria-current=\"true\">Docs</a></nav>\n\
+    <button id=\"theme\" class=\"quiet\" type=\"button\">Theme</button>\n</header>\n";
+
+const SEARCH: &str = "<form id=\"find\" class=\"find\" role=\"search\" hidden>\n\
+    <label class=\"unseen\" for=\"words\">Search the documentation</label>\n\
+    <input id=\"words\" type=\"search\" autocomplete=\"off\" autocapitalize=\"off\" spellcheck=\"false\" \
+    placeholder=\"Search the documentation\" aria-controls=\"hits\">\n\
+    <p id=\"count\" class=\"note\" role=\"status\"></p>\n<ol id=\"hits\" class=\"hits\" hidden></ol>\n</form>\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::io::Read;
+
+    fn asked(name: &str, etags: &str, takes_gzip: bool) -> Reply {
+        reply(&Wanted { name: name.to_owned(), etags: etags.to_owned(), takes_gzip })
+    }
+
+    fn etag(reply: &Reply) -> &str {
+        &reply.further.iter().find(|(name, _)| *name == "ETag").unwrap().1
+    }
+
+    #[test]
+    fn a_page_is_compressed_for_those_that_take_it_and_known_by_its_etag() {
+        let plain = asked("page", "", false);
+        let text = String::from_utf8(plain.body.clone()).unwrap();
+        assert!(
+            text.contains("<h1 id=\"the-page-and-larder-top\">") && text.contains("href=\"/docs/metrics\""),
+            "{text}"
+        );
+        let coded = asked("page", "", true);
+        let mut read = String::new();
+        flate2::read::GzDecoder::new(coded.body.as_slice()).read_to_string(&mut read).unwrap();
+        assert_eq!(read, text);
+        assert_ne!(etag(&plain), etag(&coded), "bytes that differ have one name");
+        let known = asked("page", &format!("\"other\", W/{}", etag(&plain)), false);
+        assert_eq!((known.status, known.body.len()), (304, 0));
+        assert_eq!(asked("page", "\"other\"", false).status, 200);
+    }
+
+    #[test]
+    fn codings_are_read_with_their_weights() {
+        for (codings, wanted) in [
+            ("", false),
+            ("gzip", true),
+            ("br, GZIP;q=0.5", true),
+            ("gzip;q=0", false),
+            ("gzip; q=0.0", false),
+            ("x-gzip", false),
+        ] {
+            assert_eq!(takes_gzip(codings), wanted, "{codings}");
+        }
+    }
+
+    /// Each file that the frame names is served, and nothing stands inline that the policy forbids.
+    #[test]
+    fn frames_name_what_is_there() {
+        let all = docs::pages().map(document).chain([contents()]);
+        let mut urls = BTreeSet::new();
+        for text in all.map(|text| outside_code(&text)) {
+            for wrong in ["<style", " style=", "<script>", "javascript:", "onclick="] {
+                assert!(!text.contains(wrong), "{wrong}");
+            }
+            let named = text.split("=\"/").skip(1).filter_map(|rest| rest.split(['"', '#']).next());
+            urls.extend(named.map(str::to_owned));
+        }
+        assert!(urls.len() > docs::pages().count());
+        for path in urls {
+            let is_there = match path.split_once('/') {
+                Some(("page", _)) => super::super::page::file(&format!("/{path}")).is_some(),
+                Some(("docs", name)) => asked(name, "", false).status == 200,
+                _ => path.is_empty(),
+            };
+            assert!(is_there, "/{path}");
+        }
+    }
+
+    /// Text that is shown says such words in escaped form or between tags of code.
+    fn outside_code(html: &str) -> String {
+        let mut rest = html;
+        let mut out = String::new();
+        while let Some((before, after)) = rest.split_once("<code>") {
+            out.push_str(before);
+            rest = after.split_once("</code>").map_or("", |(_, after)| after);
+        }
+        out + rest
+    }
+
+    #[test]
+    fn other_names_are_no_pages() {
+        for name in ["nothing", "../README", "decisions", "settings/x"] {
+            assert_eq!(asked(name, "", false).status, 404, "{name}");
+        }
+        assert_eq!(asked("settings.md", "", false).body, docs::page("settings").unwrap().text.as_bytes());
+        assert_eq!(asked(OPENAPI_NAME, "", false).status, 200);
+        assert_eq!(asked(INDEX, "", false).status, 200);
+    }
+}
