@@ -8,9 +8,10 @@ import sysconfig
 def find_larder():
     """The path of the program, which installers put where they put programs."""
     folders = [
+        # Where `pip install --target` puts it, beside this package.
+        os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "bin"),
         sysconfig.get_path("scripts"),
         os.path.dirname(sys.executable),
-        os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "bin"),
         sysconfig.get_path("scripts", scheme="posix_user"),
     ]
     for folder in folders:

@@ -424,16 +424,17 @@ def files_of_failure(settings: Settings, error: Optional[BaseException]) -> List
         paths = [os.path.join(folder, name.strip()) for name in settings.module.split(",")]
     else:
         paths = _paths_of_module(folder, settings.module)
-    seen: List[BaseException] = []
-    while error is not None and error not in seen and len(seen) < _CAUSES_MAX:
-        seen.append(error)
+    # Not "unless it was seen": an author's exception may have an `__eq__` or a truth value of its own.
+    for _ in range(_CAUSES_MAX):
+        if error is None:
+            break
         for frame, _ in traceback.walk_tb(error.__traceback__):
             paths.append(frame.f_code.co_filename)
-        if isinstance(error, SyntaxError) and error.filename:
+        if isinstance(error, SyntaxError) and isinstance(error.filename, str):
             paths.append(os.path.join(folder, error.filename))
-        if isinstance(error, ModuleNotFoundError) and error.name:
+        if isinstance(error, ModuleNotFoundError) and isinstance(error.name, str):
             paths += _paths_of_module(folder, error.name)
-        error = error.__cause__ or error.__context__
+        error = error.__context__ if error.__cause__ is None else error.__cause__
     return _own(folder, dict.fromkeys(paths))
 
 

@@ -350,6 +350,27 @@ class Failed(HooksCase):
         self.assertEqual(self.files(), ["deeper.py", "policy.py", "words.py"])
         self.assertEqual(self.files("hooks:none.py"), ["none.py"])
 
+    def test_exceptions_that_are_equal_to_all_and_false(self) -> None:
+        self.write("import strange\n", "policy.py")
+        strange = """
+class Strange(Exception):
+    def __eq__(self, other): return True
+    def __bool__(self): return False
+    __hash__ = None
+try:
+    import words
+except ImportError as error:
+    cause = Strange()
+    cause.__cause__ = error
+    raise Strange from cause
+"""
+        self.write(strange, "strange.py")
+        words = ["words.py", os.path.join("words", "__init__.py")]
+        self.assertEqual(self.files(), sorted(["policy.py", "strange.py", *words]))
+        # One that is its own cause, by way of another.
+        self.write("one, other = ValueError(), KeyError()\none.__cause__, other.__cause__ = other, one\nraise one\n", "strange.py")
+        self.assertEqual(self.files(), ["policy.py", "strange.py"])
+
     def test_those_of_an_application(self) -> None:
         self.write("import words\n", "app.py")
         self.write("raise ValueError\n", "words.py")

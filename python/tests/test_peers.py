@@ -1,10 +1,12 @@
 """Connections to a worker process: only Larder may make them."""
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 from typing import Any, Dict, Optional
 
 from larder_double import ROOT, Worker
@@ -84,6 +86,25 @@ class Peers(unittest.TestCase):
     def test_a_server_of_another_name_space_has_no_number_here(self) -> None:
         worker = self.start("wsgi:app:wsgi", {"pid": os.getpid(), "pid_space": "pid:[1]"})
         self.assertEqual(self.stranger_gets(worker), 0)
+
+    def test_a_process_that_does_not_see_its_name_space_is_served_all_the_same(self) -> None:
+        said = {"pid": os.getpid(), "pid_space": _peers.own_space()}
+        with unittest.mock.patch.object(_peers, "own_space", return_value=None):
+            server = _peers.server_of(said)
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            self.assertTrue(_peers.is_of(server, theirs))
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
+            path = os.path.join(folder, "s")
+            listener.bind(path)
+            listener.listen()
+            with subprocess.Popen([sys.executable, "-c", STRANGER, path], stdout=subprocess.PIPE) as stranger:
+                connection, _ = listener.accept()
+                with connection:
+                    self.assertFalse(_peers.is_of(server, connection))
+                stranger.communicate()
+        # Outside of a name space of its own all have the number 0.
+        self.assertEqual(server, _peers.Server((os.getpid(), 0)))
 
     def test_a_server_that_says_nothing_of_itself_takes_all(self) -> None:
         self.assertEqual(self.start("wsgi:app:wsgi", None).ask().body, b"hello")

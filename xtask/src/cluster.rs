@@ -1,5 +1,7 @@
 //! Three nodes and a server of NATS on loopback: how long until a purge is applied on all nodes, one by one and many at a time.
 
+mod homes;
+
 use crate::http::Connection;
 use crate::lab::{self, Lab};
 use crate::shell::{self, Trouble};
@@ -27,6 +29,9 @@ pub struct Args {
     /// Have NATS sync each purge before it acknowledges it.
     #[arg(long)]
     sync_always: bool,
+    /// Measure what a hit costs at the home of its key instead.
+    #[arg(long)]
+    homes: bool,
 }
 
 const NODES: [&str; 3] = ["a", "b", "c"];
@@ -40,8 +45,11 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
         Some(program) => program.clone(),
         None => shell::need_program("nats-server")?,
     };
+    if args.homes {
+        return homes::run(&program, &nats);
+    }
     let mut lab = Lab::new()?;
-    let port = start_nats(&mut lab, &nats, args)?;
+    let port = start_nats_at(&mut lab, &nats, if args.sync_always { "always" } else { "2m" })?;
     let mut admins = Vec::new();
     for name in NODES {
         admins.push(start_node(&mut lab, &program, name, port)?);
@@ -55,10 +63,9 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
     Ok(())
 }
 
-fn start_nats(lab: &mut Lab, program: &std::path::Path, args: &Args) -> Result<u16, Trouble> {
+fn start_nats_at(lab: &mut Lab, program: &std::path::Path, sync: &str) -> Result<u16, Trouble> {
     let port = lab::free_port()?;
     let store = lab.folder("nats")?;
-    let sync = if args.sync_always { "always" } else { "2m" };
     let text = format!(
         "listen: \"127.0.0.1:{port}\"\njetstream {{ store_dir: \"{}\", sync_interval: {sync} }}\n",
         store.display()
@@ -87,8 +94,8 @@ fn wait_for_all(admins: &[u16]) -> Result<(), Trouble> {
         loop {
             let answer = Connection::open(*admin)?.ask(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", false)?;
             let text = String::from_utf8_lossy(&answer.body).into_owned();
-            let is_ready =
-                ["larder_cluster_members 3\n", "larder_cluster_gate_shut 0\n"].iter().all(|line| text.contains(line));
+            let members = format!("larder_cluster_members {}\n", admins.len());
+            let is_ready = [&*members, "larder_cluster_gate_shut 0\n"].iter().all(|line| text.contains(line));
             if is_ready {
                 break;
             }

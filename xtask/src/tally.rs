@@ -40,9 +40,13 @@ impl Tally {
     }
 }
 
+/// Whether everything must run, because all that is needed was installed.
+pub fn in_ci() -> bool {
+    std::env::var("CI").is_ok_and(|value| !value.is_empty() && value != "false" && value != "0")
+}
+
 /// A tool that is missing is a skip on a desk and a failure where everything must run.
 pub fn missing(what: &str) -> Tally {
-    let in_ci = std::env::var("CI").is_ok_and(|value| !value.is_empty() && value != "false" && value != "0");
-    println!("{}: {what} (.ci/run installs what is needed)", if in_ci { "FAILED" } else { "skipped" });
-    if in_ci { Tally { failed: 1, ..Tally::default() } } else { Tally::skipped() }
+    println!("{}: {what} (.ci/run installs what is needed)", if in_ci() { "FAILED" } else { "skipped" });
+    if in_ci() { Tally { failed: 1, ..Tally::default() } } else { Tally::skipped() }
 }

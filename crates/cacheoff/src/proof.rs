@@ -165,7 +165,6 @@ impl ProofArgs {
                 cores: self.cache_cores.clone(),
                 servers: crate::contest::Servers::default(),
                 listener: crate::ledger::Listener::Http,
-                authority: None,
             },
             any_mode: true,
             folder: self.folder.clone(),

@@ -15,7 +15,7 @@ struct Known<K, V> {
 }
 
 /// Fewer entries are not looked through.
-const FULL_AT_LEAST: usize = 64;
+const FULL_AT_LEAST: usize = 8;
 
 impl<K: Eq + Hash, V> Interned<K, V> {
     pub(crate) fn new() -> Interned<K, V> {

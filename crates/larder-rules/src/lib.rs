@@ -18,6 +18,7 @@ mod glob_index;
 mod host_index;
 mod host_pattern;
 mod interned;
+pub mod media_type;
 pub mod memo;
 pub mod model;
 mod moments;

@@ -62,6 +62,14 @@ pub fn format_date(stamp: Stamp) -> [u8; 29] {
     out
 }
 
+/// Writes a time as RFC 3339 has it, in UTC: `2026-11-28T16:48:00Z`; one past year 9999 is written as its last second.
+pub fn timestamp(stamp: Stamp) -> String {
+    let seconds = stamp.0.min(LAST_SECOND);
+    let (year, month, day) = civil(seconds / DAY_SECONDS);
+    let of_day = seconds % DAY_SECONDS;
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", of_day / 3600, of_day / 60 % 60, of_day % 60)
+}
+
 /// Reads delta-seconds: digits only, at most [`DELTA_SECONDS_MAX`] (RFC 9111 section 1.2.2).
 pub fn delta_seconds(text: &[u8]) -> Option<u64> {
     digits(text).map(|seconds| seconds.min(DELTA_SECONDS_MAX))
@@ -187,8 +195,8 @@ fn days_since_epoch(year: u64, month: u64, day: u64) -> u64 {
     365 * year + year / 4 - year / 100 + year / 400 + of_year - EPOCH_DAYS
 }
 
-/// Year, month and day of a day since 1970-01-01.
-fn civil(days: u64) -> (u64, u64, u64) {
+/// Year, month and day of the month, both from 1, of a day since 1970-01-01.
+pub fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + EPOCH_DAYS;
     let (era, of_era) = (days / ERA_DAYS, days % ERA_DAYS);
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -307,6 +315,19 @@ mod tests {
         assert_eq!(year("29-Feb-00", june(2055)), Some(2000));
         assert_eq!(year("28-Feb-20", (1970, 3, 1)), Some(2020));
         assert_eq!(year("29-Feb-20", (1970, 2, 28)), None, "of 2020 it is too late, of 1920 too early");
+    }
+
+    #[test]
+    fn writes_timestamps() {
+        let rows = [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_795_884_480, "2026-11-28T16:48:00Z"),
+            (u64::MAX, "9999-12-31T23:59:59Z"),
+        ];
+        for (second, text) in rows {
+            assert_eq!(timestamp(Stamp(second)), text);
+        }
     }
 
     #[test]

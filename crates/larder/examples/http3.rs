@@ -1,17 +1,19 @@
 //! The two ends of `cargo xtask bench http3`, on `quinn`: the least that a server of HTTP/3 on it needs, and a client that asks as fast
 //! as it is answered.
 //!
-//! - `http3 limit PORT CHAIN KEY BYTES` answers each request on 127.0.0.1 with the same head and a body of so many bytes. It reads no
-//!   frame, keeps no log and has no control stream: what a real server needs beyond it is its own work and HTTP/3's.
+//! - `http3 limit PORT CHAIN KEY BYTES` answers each request on 127.0.0.1 with the same head and a body of so many bytes, which it
+//!   copies no more than Larder copies those of its store, by a socket with the buffers that Larder's has. It reads no frame, keeps no log
+//!   and has no control stream: what a real server needs beyond it is its own work and HTTP/3's.
 //! - `http3 load PORT CHAIN PATH BYTES CONNECTIONS STREAMS SECONDS` prints `requests N, errors N, rate N`. An answer counts where its
 //!   status is 200 and its body has so many bytes; each connection has a socket of its own and so many requests under way.
 
+use bytes::Bytes;
 use larder_wire::h2::hpack::FieldList;
 use larder_wire::h3::control::UniKind;
 use larder_wire::h3::frame::{self, FrameType, HeadReader, Settings};
 use larder_wire::h3::qpack;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-use quinn::{ClientConfig, Connection, Endpoint, ServerConfig, TransportConfig};
+use quinn::{ClientConfig, Connection, Endpoint, EndpointConfig, ServerConfig, TokioRuntime, TransportConfig};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::error::Error;
@@ -65,18 +67,19 @@ async fn limit(port: u16, (chain, key): (&str, &str), bytes: usize) -> Outcome<(
     let mut config = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls)?));
     config.transport_config(Arc::new(transport));
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let endpoint = Endpoint::server(config, address)?;
+    let socket = larder::bind::bind_quic(address)?;
+    let endpoint = Endpoint::new(EndpointConfig::default(), Some(config), socket, Arc::new(TokioRuntime))?;
     // The lab waits until the port of TCP is open.
     let _door = TcpListener::bind(address)?;
-    let reply: Arc<[u8]> = reply(bytes).into();
+    let reply = Bytes::from(reply(bytes));
     while let Some(incoming) = endpoint.accept().await {
-        let reply = Arc::clone(&reply);
+        let reply = reply.clone();
         tokio::spawn(async move {
             let Ok(quic) = incoming.await else { return };
             while let Ok((mut send, mut receive)) = quic.accept_bi().await {
-                let reply = Arc::clone(&reply);
+                let reply = reply.clone();
                 tokio::spawn(async move {
-                    if receive.read_to_end(REQUEST_BYTES_MAX).await.is_ok() && send.write_all(&reply).await.is_ok() {
+                    if receive.read_to_end(REQUEST_BYTES_MAX).await.is_ok() && send.write_chunk(reply).await.is_ok() {
                         let _ = send.finish();
                     }
                 });

@@ -106,8 +106,13 @@ fn serve(space: &Rc<Workspace>, peer: PeerFacts, (socket, read): (Socket, Vec<u8
     let space = Rc::clone(space);
     let address = peer.address;
     let Some(config) = peer.listener.tls.clone() else {
+        let serves_nodes = peer.listener.serves_nodes;
         let mut connection = Connection::new(space, peer, Wire::Client(socket), BytesMut::from(read.as_slice()));
         connection.permit = Some(permit);
+        if serves_nodes {
+            tokio::task::spawn_local(h1::serve::serve_node(connection));
+            return;
+        }
         return h1::idle::serve_accepted(connection);
     };
     tokio::task::spawn_local(async move {

@@ -49,6 +49,8 @@ pub struct Listener {
     pub socks: bool,
     /// Whether TLS to sites that say so goes to their origins unopened.
     pub pass_through: bool,
+    /// Whether it serves other nodes of the cluster, and nobody else.
+    pub serves_nodes: bool,
     /// Which clients can connect to the listener.
     pub asker: Asker,
     /// The origin of all requests on this listener, where it serves one site.
@@ -126,6 +128,22 @@ impl Listener {
         }
     }
 
+    /// The listener for other nodes of the cluster at this address. It forwards where any of these does: a node asks for what one of
+    /// its clients may have.
+    pub fn of_nodes(address: SocketAddr, listens: &[Listen]) -> Listener {
+        let all = || listens.iter().map(Listen::forwarding);
+        let forwarding =
+            [Forwarding::On, Forwarding::WithoutSites].into_iter().find(|each| all().any(|it| it == *each));
+        Listener {
+            address: Some(address),
+            forwarding: forwarding.unwrap_or(Forwarding::Off),
+            mirroring: MirrorRule { setting: MirrorSetting::Always(Mirroring::None), ..MirrorRule::default() },
+            serves_nodes: true,
+            asker: Asker::at(&Listen::at(address)),
+            ..Listener::default()
+        }
+    }
+
     /// Whether its clients are answered without the network.
     pub fn is_offline(&self) -> bool {
         self.run.as_ref().is_some_and(|run| run.network == Network::Untouched)
@@ -136,18 +154,16 @@ impl Listener {
         self.run.as_deref().filter(|run| run.network == Network::Used)
     }
 
-    /// Notes the address of its sockets.
-    pub fn is_bound_to(&self, address: SocketAddr) {
+    /// Notes the address of its sockets, and whether an earlier listener has one of UDP there. Where that served HTTP/3 and this one
+    /// does not, clients are told to forget it (RFC 7838 section 3).
+    pub fn note_bound(&self, address: SocketAddr, has_quic_socket: bool) {
         let _ = self.bound.set(address);
-        if self.quic.is_some() {
-            let line = format!("Alt-Svc: h3=\":{}\"; ma={ALT_SVC_SECONDS}\r\n", address.port());
-            let _ = self.alt_svc.set(line);
-        }
-    }
-
-    /// Notes that HTTP/3 was served at its port, and is no more: clients are told to forget it (RFC 7838 section 3).
-    pub fn has_spoken_http3(&self) {
-        let _ = self.alt_svc.set("Alt-Svc: clear\r\n".to_owned());
+        let line = match self.quic {
+            Some(_) => format!("Alt-Svc: h3=\":{}\"; ma={ALT_SVC_SECONDS}\r\n", address.port()),
+            None if has_quic_socket => "Alt-Svc: clear\r\n".to_owned(),
+            None => return,
+        };
+        let _ = self.alt_svc.set(line);
     }
 
     /// The line by which answers over TLS tell clients that HTTP/3 is served at the same port (RFC 9114 section 3.1.1), or no more.

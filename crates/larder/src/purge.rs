@@ -178,6 +178,7 @@ const COUNT_STEPS_MAX: u64 = 4_000_000;
 /// Purges the selected responses; the purge is on disk when this returns. In a cluster the other nodes have applied it then, or it is
 /// said how far it came.
 pub async fn purge(common: &Common, wanted: &PurgeRequest) -> Report {
+    let hold = common.cluster.as_ref().and_then(|cluster| cluster.hold());
     let purged = match (&wanted.selection, wanted.force) {
         (Selection::Url(url), Force::Hard) => purge_url(common, url).await,
         (Selection::Url(url), Force::Soft) => {
@@ -189,7 +190,8 @@ pub async fn purge(common: &Common, wanted: &PurgeRequest) -> Report {
     };
     let cluster = match &common.cluster {
         Some(cluster) => {
-            Some(cluster.spread(everywhere(common, &wanted.selection), wanted.force, durability(purged)).await)
+            let scopes = everywhere(common, &wanted.selection);
+            Some(cluster.spread(scopes, wanted.force, durability(purged), hold).await)
         }
         None => None,
     };
@@ -216,6 +218,7 @@ fn everywhere(common: &Common, selection: &Selection) -> Vec<Scope> {
 
 /// Answers a request with the method `PURGE`: by the tags that it names, otherwise by its URL.
 pub async fn of_request(common: &Common, request: &RequestHead, ask: &Ask) -> Page {
+    let hold = common.cluster.as_ref().and_then(|cluster| cluster.hold());
     let named = tags::of(&request.fields);
     let by_tag = || named.iter().copied().map(Scope::Tag).collect();
     let (scope, purged) = match named.is_empty() {
@@ -233,7 +236,8 @@ pub async fn of_request(common: &Common, request: &RequestHead, ask: &Ask) -> Pa
     let spread = match &common.cluster {
         Some(cluster) => {
             let url = || everywhere(common, &Selection::Url(ask.url.clone()));
-            Some(cluster.spread(if named.is_empty() { url() } else { by_tag() }, Force::Hard, durability(purged)).await)
+            let scopes = if named.is_empty() { url() } else { by_tag() };
+            Some(cluster.spread(scopes, Force::Hard, durability(purged), hold).await)
         }
         None => None,
     };
@@ -325,7 +329,7 @@ fn keys_of_url(common: &Common, url: &Url, keys: &mut Vec<Vec<u8>>) {
     let listens = config.listens.iter().filter_map(|listen| listen.origin.clone());
     let sites = config.sites.iter().filter(|site| site.hosts.iter().any(|host| host.matches(&url.host)));
     let origins = listens.chain(sites.map(|site| site.origin.clone()));
-    let of_site = |origin| Route::Site { origin, host_header: HostHeader::Client };
+    let of_site = |origin| Route::Site { origin, host_header: HostHeader::Client, compression: None };
     // Answers that were fetched with the credentials of a mirror have keys of their own.
     for mirror in config.mirrors.iter().filter(|mirror| mirror.registry && mirror.path_of(url).is_some()) {
         let (route, registry) = (Route::Forward(Asker::Elsewhere), Some(Arc::clone(mirror)));

@@ -51,7 +51,7 @@ impl FromIterator<SocketAddr> for OwnAddresses {
 impl OwnAddresses {
     /// Those of a configuration, for rehearsals.
     pub fn of(config: &Config) -> OwnAddresses {
-        config.listens.iter().map(|listen| listen.address).chain(config.admin).collect()
+        config.listens.iter().map(|listen| listen.address).chain(config.admin).chain(config.cluster.listen).collect()
     }
 
     /// Whether a connection to this address would arrive here.

@@ -285,10 +285,7 @@ fn new_listeners(
         let has_quic_socket = number.is_some_and(|number| listeners[number].has_quic_socket);
         let quic = (listen.http3 && !has_quic_socket).then(|| bind::bind_quic(bound)).transpose();
         let quic = quic.map_err(|error| StartError::ListenUdp(bound, error))?;
-        new.is_bound_to(bound);
-        if has_quic_socket && !listen.http3 {
-            new.has_spoken_http3();
-        }
+        new.note_bound(bound, has_quic_socket);
         let has_quic_socket = has_quic_socket || listen.http3;
         // That of sockets which stay is taken over from the listener before.
         let file = if matches!(change, ListenerChange::Opens(_)) { SocketFile::of(listen) } else { None };

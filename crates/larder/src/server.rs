@@ -81,6 +81,7 @@ impl Server {
         let admin_socket = config.admin.map(bind_admin).transpose()?;
         let admin = admin_socket.as_ref().and_then(|socket| socket.local_addr().ok());
         let neighbour_sockets = open_for_neighbours(config)?;
+        let for_nodes = open_for_nodes(config)?;
         let disk = open_disk(config)?;
         let mounts = Arc::new(Mounts::default());
         let groups: Arc<Groups> = Arc::default();
@@ -106,22 +107,20 @@ impl Server {
         let country_file = common.config.access.country_file.as_deref();
         let lists = list_keeper.prepare(&common.config.lists, country_file).map_err(StartError::List)?;
         list_keeper.have(&common.config.lists, lists).map_err(StartError::Lists)?;
-        let parts = Parts { common, sources, reread, roots, client_tls, folder, admin, nursery, list_keeper, groups };
+        let nodes = for_nodes.as_ref().map(|open| open.bound);
+        let parts =
+            Parts { common, sources, reread, roots, client_tls, folder, admin, nodes, nursery, list_keeper, groups };
         let shared = Arc::new(Shared::new(parts));
-        let configured = shared.common.config.listens.iter();
-        let open = configured.zip(&addresses).zip(&listeners).zip(files);
-        let open = open.map(|(((listen, &bound), listener), files)| {
-            listener.is_bound_to(bound);
-            let (configured, file) = (listen.address, SocketFile::of(listen));
-            let has_quic_socket = listener.quic.is_some();
-            OpenListener { configured, bound, files, listener: Arc::clone(listener), file, has_quic_socket }
-        });
-        shared.listeners.lock().extend(open);
-        shared.note_own_addresses(shared.listeners.lock().iter());
+        note_listeners(&shared, &addresses, &listeners, files);
         shared.acme.have(&shared.common.config).map_err(StartError::Thread)?;
         shared.nursery.have(&shared.common.config.mounts).map_err(StartError::Scripts)?;
         let mut server = Server { shared, addresses, threads: Vec::new(), upkeep: None };
         server.start_cluster(cluster_orders)?;
+        let (mut sockets, mut listeners) = (sockets, listeners);
+        if let Some(ForNodes { sockets: of_nodes, listener, .. }) = for_nodes {
+            sockets.push(of_nodes);
+            listeners.push(listener);
+        }
         server.start_workers(sockets, &listeners, &upstream)?;
         for (number, (socket, listener)) in quic_sockets.into_iter().zip(&listeners).enumerate() {
             if let Some(socket) = socket {
@@ -250,6 +249,43 @@ fn start_worker(
     }
 }
 
+/// Notes the listeners of the configuration and where their sockets are.
+fn note_listeners(
+    shared: &Shared,
+    addresses: &[SocketAddr],
+    listeners: &[Arc<Listener>],
+    files: Vec<CertificateStamp>,
+) {
+    let configured = shared.common.config.listens.iter();
+    let open = configured.zip(addresses).zip(listeners).zip(files);
+    let open = open.map(|(((listen, &bound), listener), files)| {
+        listener.note_bound(bound, false);
+        let (configured, file) = (listen.address, SocketFile::of(listen));
+        let has_quic_socket = listener.quic.is_some();
+        OpenListener { configured, bound, files, listener: Arc::clone(listener), file, has_quic_socket }
+    });
+    shared.listeners.lock().extend(open);
+    shared.note_own_addresses(shared.listeners.lock().iter());
+}
+
+/// The address for other nodes of the cluster.
+struct ForNodes {
+    bound: SocketAddr,
+    sockets: Vec<TcpListener>,
+    listener: Arc<Listener>,
+}
+
+/// The sockets at which other nodes ask this one, where they do.
+fn open_for_nodes(config: &Config) -> Result<Option<ForNodes>, StartError> {
+    let Some(address) = config.cluster.listen.filter(|_| config.cluster.is_on()) else { return Ok(None) };
+    let failed = |error| StartError::Listen(address.to_string(), error);
+    let sockets = bind::bind_for(address, config.workers).map_err(failed)?;
+    let bound = sockets.first().map_or(Ok(address), TcpListener::local_addr).map_err(failed)?;
+    let listener = Arc::new(Listener::of_nodes(address, &config.listens));
+    listener.note_bound(bound, false);
+    Ok(Some(ForNodes { bound, sockets, listener }))
+}
+
 #[cfg(feature = "cluster")]
 fn cluster_work(shared: &Arc<Shared>, cluster: Arc<Cluster>, orders: cluster::Orders) -> impl FnOnce() + Send + use<> {
     let (shared, mut commands) = (Arc::clone(shared), shared.commands());
@@ -259,6 +295,8 @@ fn cluster_work(shared: &Arc<Shared>, cluster: Arc<Cluster>, orders: cluster::Or
         settings: config.cluster.clone(),
         name: cluster::node_name(&config.cluster),
         address: cluster::node_address(config),
+        home: shared.nodes.and_then(|bound| config.cluster.advertised(bound)),
+        capacity: config.memory_bytes.saturating_add(config.disk_bytes.unwrap_or(0)),
         folder: shared.folder().path().to_owned(),
         cache: Arc::clone(&shared.common.cache),
         purge_keys: Box::new(move |text| purge::begin_by_keys(&of_keys.common, text)),

@@ -77,6 +77,7 @@ counters! {
     http2_window_floods: "Connections of HTTP/2 ended because of too many WINDOW_UPDATE frames.",
     http2_block_floods: "Connections of HTTP/2 ended because of a field block in too many frames or bytes.",
     http3_connections: "Client connections that spoke HTTP/3.",
+    http3_moves: "Connections of HTTP/3 ended because a request came from another address than the handshake.",
     http3_retries: "Clients of HTTP/3 that had to prove their address first, because many handshakes were under way.",
     http3_handshakes_ignored: "First packets of clients of HTTP/3 that were ignored because too many handshakes were under way.",
     http3_rapid_resets: "Connections of HTTP/3 ended because the client gave up too many streams.",

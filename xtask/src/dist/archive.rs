@@ -4,6 +4,7 @@
 use crate::shell::Trouble;
 use flate2::write::{DeflateEncoder, GzEncoder};
 use flate2::{Compression, Crc};
+use larder_wire::date::{Stamp, civil, format_date};
 use std::collections::BTreeMap;
 use std::io::Write;
 
@@ -155,42 +156,16 @@ fn size_of(length: usize) -> Result<u32, Trouble> {
 
 /// Two seconds are the unit of these times, which begin in 1980.
 fn dos_time(seconds: u64) -> u32 {
-    let (year, month, day) = date(seconds);
+    let (year, month, day) = civil(seconds / 86_400);
     let of_day = seconds % 86_400;
     let time = (of_day / 3_600) << 11 | (of_day / 60 % 60) << 5 | (of_day % 60 / 2);
     let day = year.saturating_sub(1980) << 9 | month << 5 | day;
     u32::try_from(day << 16 | time).unwrap_or_default()
 }
 
-/// Year, month and day of seconds since 1970.
-pub fn date(seconds: u64) -> (u64, u64, u64) {
-    // Years begin in March, so that the leap day is the last one (Howard Hinnant's `civil_from_days`).
-    let days = seconds / 86_400 + 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (era * 400 + year + u64::from(month <= 2), month, day)
-}
-
-/// As `2026-11-28T16:48:00Z`.
-pub fn timestamp(seconds: u64) -> String {
-    let (year, month, day) = date(seconds);
-    let of_day = seconds % 86_400;
-    format!("{year}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", of_day / 3_600, of_day / 60 % 60, of_day % 60)
-}
-
 /// As `Sat, 28 Nov 2026 16:48:00 +0000` (RFC 5322).
 pub fn mail_date(seconds: u64) -> String {
-    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
-    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let (year, month, day) = date(seconds);
-    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
-    let name = DAYS.iter().cycle().nth((days % 7) as usize).unwrap_or(&"");
-    let month = MONTHS.get(month as usize - 1).unwrap_or(&"");
-    format!("{name}, {day:02} {month} {year} {:02}:{:02}:{:02} +0000", of_day / 3_600, of_day / 60 % 60, of_day % 60)
+    String::from_utf8_lossy(&format_date(Stamp(seconds))).replace("GMT", "+0000")
 }
 
 /// SHA-256 in hexadecimal digits.
@@ -209,9 +184,6 @@ mod tests {
 
     #[test]
     fn dates_of_seconds() {
-        assert_eq!(timestamp(0), "1970-01-01T00:00:00Z");
-        assert_eq!(timestamp(951_782_400), "2000-02-29T00:00:00Z");
-        assert_eq!(timestamp(1_795_884_480), "2026-11-28T16:48:00Z");
         assert_eq!(mail_date(1_795_884_480), "Sat, 28 Nov 2026 16:48:00 +0000");
     }
 

@@ -74,6 +74,27 @@ fn is_elf(bytes: &[u8]) -> bool {
     bytes.starts_with(b"\x7fELF")
 }
 
+/// The target that a program was built for; trouble where it cannot be the one that is `named`. A static program is taken for one
+/// of musl, a script for one of this machine.
+pub fn target_of(program: &Path, linkage: &Linkage, named: Option<&str>) -> Result<String, Trouble> {
+    let bytes = std::fs::read(program).map_err(|error| format!("reading {}: {error}", program.display()))?;
+    let found = match &bytes[..] {
+        bytes if !is_elf(bytes) => std::env::consts::ARCH,
+        // `e_machine` of the header.
+        [_, _, _, _, _, 1, _, _, _, _, _, _, _, _, _, _, _, _, 0x3e, 0, ..] => "x86_64",
+        [_, _, _, _, _, 1, _, _, _, _, _, _, _, _, _, _, _, _, 0xb7, 0, ..] => "aarch64",
+        _ => return Err(format!("{} is of a processor that is not known here", program.display())),
+    };
+    let library = if *linkage == Linkage::Static { "musl" } else { "gnu" };
+    let Some(named) = named else { return Ok(format!("{found}-unknown-linux-{library}")) };
+    // glibc can be linked statically too.
+    let is_right = named.split('-').next() == Some(found) && (library == "musl" || !named.ends_with("-musl"));
+    match is_right {
+        true => Ok(named.to_owned()),
+        false => Err(format!("{} is not of {named}, but of {found}-unknown-linux-{library}", program.display())),
+    }
+}
+
 /// The libraries that a program needs; a script needs none.
 pub fn linkage(program: &Path) -> Result<Linkage, Trouble> {
     let bytes = std::fs::read(program).map_err(|error| format!("reading {}: {error}", program.display()))?;
@@ -100,6 +121,25 @@ fn read_linkage(told: &str) -> Result<Linkage, Trouble> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_has_the_target_that_it_was_built_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("larder");
+        let glibc = Linkage::Glibc(2, 34);
+        let target = |machine: u8, linkage: &Linkage, named: Option<&str>| {
+            let header = [&b"\x7fELF\x02\x01\x01"[..], &[0; 9], &[3, 0, machine, 0]].concat();
+            std::fs::write(&program, header).unwrap();
+            target_of(&program, linkage, named)
+        };
+        assert_eq!(target(0x3e, &Linkage::Static, None).unwrap(), "x86_64-unknown-linux-musl");
+        assert_eq!(target(0xb7, &glibc, None).unwrap(), "aarch64-unknown-linux-gnu");
+        let named = Some("x86_64-unknown-linux-musl");
+        assert_eq!(target(0x3e, &Linkage::Static, named).unwrap(), "x86_64-unknown-linux-musl");
+        assert!(target(0x3e, &glibc, named).unwrap_err().contains("x86_64-unknown-linux-gnu"));
+        assert!(target(0xb7, &Linkage::Static, named).unwrap_err().contains("aarch64-unknown-linux-musl"));
+        assert!(target(0x03, &Linkage::Static, None).unwrap_err().contains("processor"));
+    }
 
     #[test]
     fn the_newest_symbol_says_which_glibc_is_needed() {

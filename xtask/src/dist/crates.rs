@@ -1,7 +1,8 @@
 //! The crates that are linked into the program: the list of its parts (CycloneDX) and their licences.
 
-use super::archive::{sha256, timestamp};
+use super::archive::sha256;
 use crate::shell::{self, Trouble};
+use larder_wire::date::{Stamp, timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -94,7 +95,7 @@ impl Crates {
             "specVersion": "1.5",
             "version": 1,
             "metadata": {
-                "timestamp": timestamp(seconds),
+                "timestamp": timestamp(Stamp(seconds)),
                 "tools": { "components": [{ "type": "application", "name": "cargo xtask dist", "version": version }] },
                 "component": top,
                 "properties": [{ "name": "larder:target", "value": self.target }],

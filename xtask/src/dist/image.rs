@@ -2,9 +2,10 @@
 //! engine and without a network. It has the program, its settings, the roots that are trusted, and no other program.
 
 use super::Release;
-use super::archive::{Entry, complete, gzip, sha256, tar, timestamp};
+use super::archive::{Entry, complete, gzip, sha256, tar};
 use super::binary::Linkage;
 use crate::shell::Trouble;
+use larder_wire::date::{Stamp, timestamp};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -72,7 +73,7 @@ fn content(release: &Release, roots: &Path) -> Result<Vec<Entry>, Trouble> {
 }
 
 fn config(release: &Release, architecture: &str, layer: &str) -> Value {
-    let created = timestamp(release.seconds);
+    let created = timestamp(Stamp(release.seconds));
     let seconds = |many: u64| many * 1_000_000_000;
     json!({
         "architecture": architecture,

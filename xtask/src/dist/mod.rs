@@ -32,13 +32,14 @@ const WATCHING: [(&str, &str); 2] = [
 /// The program, and the forms in which it is shipped.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The target that is built; the musl of this architecture where its library is installed, else glibc
+    /// The target that is built; the musl of this architecture where its library is installed, else glibc. That of
+    /// `--binary` is read from the program
     #[arg(long, value_name = "TRIPLE")]
     target: Option<String>,
-    /// A program that is built already; `--target` says for which target
+    /// A program that is built already
     #[arg(long, value_name = "PATH")]
     binary: Option<PathBuf>,
-    /// The folder for what is made; else `dist` where cargo puts what it builds
+    /// The folder for what is made; else `dist-packages` where cargo puts what it builds
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// These alone: archive, deb, rpm, wheel, image
@@ -52,7 +53,7 @@ pub struct Args {
 /// The content that all parts are made of.
 struct Release {
     root: PathBuf,
-    version: String,
+    version: &'static str,
     /// As in targets: `x86_64`.
     architecture: String,
     /// The time of everything: `SOURCE_DATE_EPOCH`, else that of the commit.
@@ -77,21 +78,30 @@ impl Release {
 pub fn run(args: &Args) -> Result<(), Trouble> {
     let root = shell::workspace()?;
     let folder = args.out.clone().unwrap_or_else(|| shell::target_folder(&root).join("dist-packages"));
-    let target = args.target.clone().map_or_else(|| binary::default_target(&root), Ok)?;
-    let program = args.binary.clone().map_or_else(|| binary::build(&root, &target), Ok)?;
-    let release = release(root, &target, &program)?;
+    let named = args.target.as_deref();
+    let release = match &args.binary {
+        Some(program) => release(root, named, program)?,
+        None => {
+            let target = named.map_or_else(|| binary::default_target(&root), |named| Ok(named.to_owned()))?;
+            let program = binary::build(&root, &target)?;
+            release(root, Some(&target), &program)?
+        }
+    };
     let sums = make(&release, args, &folder)?;
     print!("{sums}");
     println!("written to {}, with SHA256SUMS", folder.display());
     Ok(())
 }
 
-fn release(root: PathBuf, target: &str, program: &Path) -> Result<Release, Trouble> {
-    let architecture = target.split('-').next().unwrap_or_default().to_owned();
-    let version = version(&root)?;
+/// `named` is the target that the program is said to be of.
+fn release(root: PathBuf, named: Option<&str>, program: &Path) -> Result<Release, Trouble> {
+    let version = env!("CARGO_PKG_VERSION");
     let seconds = seconds(&root)?;
     let linkage = binary::linkage(program)?;
-    let crates = Crates::of_larder(&root, target)?;
+    // The list of parts and the licences are those of the target: they must not be of another one than the program.
+    let target = binary::target_of(program, &linkage, named)?;
+    let architecture = target.split('-').next().unwrap_or_default().to_owned();
+    let crates = Crates::of_larder(&root, &target)?;
     let bytes = binary::stripped(program)?;
     match linkage {
         Linkage::Static => println!("{}: static, {} bytes, {} crates", program.display(), bytes.len(), crates.count()),
@@ -103,8 +113,8 @@ fn release(root: PathBuf, target: &str, program: &Path) -> Result<Release, Troub
         ),
     }
     Ok(Release {
-        papers: Papers::of(program, &version)?,
-        bill: crates.bill_of_materials(&version, &sha256(&bytes), seconds)?,
+        papers: Papers::of(program, version)?,
+        bill: crates.bill_of_materials(version, &sha256(&bytes), seconds)?,
         licences: crates.licences()?,
         program: bytes,
         root,
@@ -175,14 +185,6 @@ fn archive_of(release: &Release) -> Result<(String, Vec<u8>), Trouble> {
     }
     entries.iter_mut().for_each(|entry| entry.path = format!("{name}/{}", entry.path));
     Ok((format!("{name}.tar.gz"), gzip(&tar(&complete(entries), "", release.seconds)?)))
-}
-
-/// The version of all crates of the workspace.
-fn version(root: &Path) -> Result<String, Trouble> {
-    let text = fs::read_to_string(root.join("Cargo.toml")).map_err(|error| format!("reading Cargo.toml: {error}"))?;
-    let manifest: toml::Table = text.parse().map_err(|error| format!("reading Cargo.toml: {error}"))?;
-    let version = manifest.get("workspace").and_then(|table| table.get("package")?.get("version")?.as_str());
-    version.map(str::to_owned).ok_or_else(|| "Cargo.toml names no workspace.package.version".into())
 }
 
 /// <https://reproducible-builds.org/specs/source-date-epoch/>

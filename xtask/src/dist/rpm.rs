@@ -2,6 +2,7 @@
 
 use super::Release;
 use super::archive::{Entry, complete, gzip, mail_date, tar};
+use super::binary::Linkage;
 use crate::shell::{self, Trouble};
 use std::fs;
 use std::process::Command;
@@ -28,7 +29,7 @@ pub fn package(release: &Release) -> Result<Option<(String, Vec<u8>)>, Trouble> 
     command.args(["-bb", "--quiet", "--target", &release.architecture]);
     for (name, value) in [
         ("_topdir", &*top.to_string_lossy()),
-        ("larder_version", &release.version),
+        ("larder_version", release.version),
         ("larder_date", &format!("{week} {month} {day} {year}")),
         ("_buildhost", "localhost"),
         ("use_source_date_epoch_as_buildtime", "1"),
@@ -36,6 +37,11 @@ pub fn package(release: &Release) -> Result<Option<(String, Vec<u8>)>, Trouble> 
         ("_dbpath", &*top.join("db").to_string_lossy()),
     ] {
         command.args(["--define", &format!("{name} {value}")]);
+    }
+    // RPM would find them itself where the package is built on a system of RPM (`AutoReqProv`).
+    if let Linkage::Glibc(major, minor) = release.linkage {
+        let libraries = format!("libc.so.6(GLIBC_{major}.{minor})(64bit) libgcc_s.so.1()(64bit)");
+        command.args(["--define", &format!("larder_libraries {libraries}")]);
     }
     shell::ask(command.arg(top.join("larder.spec")))?;
     let name = format!("larder-{}-1.{}.rpm", release.version, release.architecture);

@@ -1,6 +1,7 @@
 //! The parts of a release around a stand-in for the program.
 
 use super::*;
+use crate::tally::in_ci;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Output;
 
@@ -21,10 +22,15 @@ struct Made {
 
 impl Made {
     fn new(only: &[&str]) -> Made {
+        Made::of(only, Linkage::Static)
+    }
+
+    /// As if the stand-in needed these libraries.
+    fn of(only: &[&str], linkage: Linkage) -> Made {
         let root = shell::workspace().unwrap();
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("stand-in");
-        fs::write(&program, STAND_IN.replace("VERSION", &version(&root).unwrap())).unwrap();
+        fs::write(&program, STAND_IN.replace("VERSION", env!("CARGO_PKG_VERSION"))).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         let roots = folder.path().join("roots.pem");
         fs::write(&roots, "roots\n").unwrap();
@@ -32,7 +38,7 @@ impl Made {
         let out = folder.path().join("out");
         let args = Args { target: None, binary: None, out: None, only, roots };
         let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-        let release = release(root, &target, &program).unwrap();
+        let release = Release { linkage, ..release(root, Some(&target), &program).unwrap() };
         let sums = make(&release, &args, &out).unwrap();
         Made { folder, sums }
     }
@@ -49,9 +55,10 @@ impl Made {
     }
 }
 
-/// The output of a program; `None`, and a note, where it is not installed.
+/// The output of a program; `None`, and a note, where it is not installed, which must not be in CI.
 fn told(name: &str, args: impl FnOnce(&mut Command) -> &mut Command) -> Option<Output> {
     let Some(program) = shell::find_program(name) else {
+        assert!(!in_ci(), "{name} is not installed: .ci/run installs what is needed");
         println!("skipped: {name} is not installed");
         return None;
     };
@@ -100,8 +107,8 @@ fn the_bill_of_materials_names_what_is_linked_and_nothing_else() {
     if told("tar", |tar| tar.arg("-xzf").arg(package).arg("-C").arg(into)).is_none() {
         return;
     }
-    let version = version(&shell::workspace().unwrap()).unwrap();
-    let unpacked = made.folder.path().join(format!("larder-{version}-{}-linux", std::env::consts::ARCH));
+    let name = format!("larder-{}-{}-linux", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
+    let unpacked = made.folder.path().join(name);
     let bill: serde_json::Value = serde_json::from_slice(&fs::read(unpacked.join("larder.cdx.json")).unwrap()).unwrap();
     let parts: Vec<&serde_json::Value> = bill["components"].as_array().unwrap().iter().collect();
     let named = |name: &str| parts.iter().find(|part| part["name"] == name);
@@ -138,6 +145,25 @@ fn the_package_of_debian_is_one_for_its_own_tool() {
 }
 
 #[test]
+fn the_package_of_rpm_requires_the_glibc_of_its_program() {
+    let requires = |linkage| {
+        let made = Made::of(&["rpm"], linkage);
+        let built = shell::find_program("rpmbuild")?;
+        assert!(built.is_file() && made.sums.ends_with(".rpm\n"), "{}", made.sums);
+        told("rpm", |rpm| rpm.args(["--query", "--requires", "--package"]).arg(made.file(".rpm")))
+    };
+    let Some(dynamic) = requires(Linkage::Glibc(2, 34)) else {
+        assert!(!in_ci(), "rpmbuild and rpm are not installed: .ci/run installs what is needed");
+        return;
+    };
+    for library in ["libc.so.6(GLIBC_2.34)(64bit)\n", "libgcc_s.so.1()(64bit)\n", "(shadow-utils or shadow)\n"] {
+        assert!(text(&dynamic).contains(library), "{library} in {}", text(&dynamic));
+    }
+    let alone = text(&requires(Linkage::Static).unwrap());
+    assert!(!alone.contains("libc.so.6") && alone.contains("ca-certificates"), "{alone}");
+}
+
+#[test]
 fn the_wheel_is_installed_and_starts_the_program() {
     let made = Made::new(&["wheel"]);
     let environment = made.folder.path().join("venv");
@@ -147,12 +173,21 @@ fn the_wheel_is_installed_and_starts_the_program() {
         return;
     }
     let python = environment.join("bin/python");
-    let installed = told("pip3", |pip| {
-        pip.arg("--python").arg(&python).args(["install", "--quiet", "--no-index", "--no-deps"]).arg(made.file(".whl"))
-    });
-    if installed.is_none() {
+    let install = |into: &[&str]| {
+        told("pip3", |pip| {
+            let pip = pip.arg("--python").arg(&python).args(["install", "--quiet", "--no-index", "--no-deps"]);
+            pip.args(into).arg(made.file(".whl"))
+        })
+    };
+    // Into a folder of its own first: the environment has no program then that could be taken for it.
+    let elsewhere = made.folder.path().join("elsewhere");
+    if install(&["--target", &elsewhere.to_string_lossy()]).is_none() {
         return;
     }
+    let mut module = Command::new(&python);
+    let said = module.env("PYTHONPATH", &elsewhere).args(["-m", "larder_cache", "demo"]).output().unwrap();
+    assert_eq!(text(&said), "started with demo\n", "{}", String::from_utf8_lossy(&said.stderr));
+    install(&[]);
     for name in ["larder", "larder-cache"] {
         let said = Command::new(environment.join("bin").join(name)).arg("demo").output().unwrap();
         assert_eq!(text(&said), "started with demo\n", "{name}: {}", String::from_utf8_lossy(&said.stderr));

@@ -87,7 +87,6 @@ impl BenchArgs {
             cores: self.cores(),
             servers: Servers::default(),
             listener: crate::ledger::Listener::Http,
-            authority: None,
         }
     }
 

@@ -13,8 +13,11 @@ use std::path::{Path, PathBuf};
 const NESTING_MAX: usize = 5;
 /// The file beside `entry.toml` in which the maker of a product comments on the entry and its results.
 const COMMENTS: &str = "comments.txt";
-/// Values of a mode or a store that are not placeholders.
+/// A value of a mode or a store that is no placeholder: commands before the start.
 const PREPARE: &str = "prepare";
+/// Values of a listener that are none: commands that run beside the program, and what it needs beside it.
+const BESIDE: &str = "beside";
+const NEEDS: &str = "needs";
 
 /// Entries that come with the program.
 macro_rules! builtin {
@@ -34,7 +37,7 @@ builtin! {
     "larder": "larder.toml" "comments.txt";
     "squid": "squid.conf";
     "nginx": "nginx.conf";
-    "varnish": "entry.vcl";
+    "varnish": "entry.vcl" "terminator.cfg";
     "trafficserver": "records.config" "remap.config" "storage.config" "plugin.config" "ip_allow.yaml" "runroot.yaml" "ssl_multicert.config";
     "haproxy": "haproxy.cfg";
     "apache": "apache.conf";
@@ -324,7 +327,7 @@ impl EntrySpec {
             true => Listener::Http.as_str().to_owned(),
             false => self.listener.keys().cloned().collect::<Vec<_>>().join(" or "),
         };
-        Err(format!("the listener of {} does not speak {}, only {known}", self.name, listener.as_str()))
+        Err(format!("the entry of {} has no listener for {}, only for {known}", self.name, listener.as_str()))
     }
 
     /// Whether it makes pages.
@@ -334,15 +337,20 @@ impl EntrySpec {
 
     /// Commands before the start, those of the mode and the store included.
     pub(super) fn preparations(&self, mode: &str, store: &str) -> Vec<Vec<String>> {
-        let of = |variation: Option<&Variation>| -> Vec<Vec<String>> {
-            let commands = variation.and_then(|v| v.get(PREPARE)).and_then(toml::Value::as_array);
-            let words = |command: &toml::Value| {
-                let words = command.as_array().into_iter().flatten();
-                words.filter_map(|word| word.as_str().map(str::to_owned)).collect()
-            };
-            commands.into_iter().flatten().map(words).collect()
-        };
+        let of = |variation| lists(variation, PREPARE);
         [self.prepare.clone(), of(self.mode.get(mode)), of(self.store.get(store))].concat()
+    }
+
+    /// Commands beside the program, those of the listener included.
+    pub(super) fn companions(&self, listener: Listener) -> Vec<Vec<String>> {
+        [self.beside.clone(), lists(self.listener.get(listener.as_str()), BESIDE)].concat()
+    }
+
+    /// Programs and files that it needs, each with its package, those of the listener included.
+    pub(super) fn needed(&self, listener: Listener) -> Vec<[String; 2]> {
+        let of_listener = lists(self.listener.get(listener.as_str()), NEEDS);
+        let pairs = of_listener.into_iter().filter_map(|words| <[String; 2]>::try_from(words).ok());
+        self.needs.iter().cloned().chain(pairs).collect()
     }
 
     /// Placeholders of one start: those of the entry, of the mode, the store, the tuning, the listener, and what the contest gives.
@@ -377,6 +385,16 @@ impl EntrySpec {
         };
         self.files.iter().map(write).collect()
     }
+}
+
+/// Lists of words that a mode, a store or a listener has under this name.
+fn lists(variation: Option<&Variation>, name: &str) -> Vec<Vec<String>> {
+    let lists = variation.and_then(|v| v.get(name)).and_then(toml::Value::as_array);
+    let words = |list: &toml::Value| {
+        let words = list.as_array().into_iter().flatten();
+        words.filter_map(|word| word.as_str().map(str::to_owned)).collect()
+    };
+    lists.into_iter().flatten().map(words).collect()
 }
 
 /// The entries to be named where pages are asked for.
@@ -477,11 +495,12 @@ pub(super) mod tests {
                 let values = spec.values((mode, store, listener), given());
                 let files = spec.written(&values).unwrap();
                 let all: String = files.iter().map(|(_, text)| text.as_str()).collect();
-                assert!(all.contains("<port>") || spec.start.iter().any(|word| word.contains("@port@")), "{name}");
                 let start = values.fill_all(&spec.start).unwrap();
+                assert!(all.contains("<port>") || start.iter().any(|word| word.contains("<port>")), "{name}");
                 let has_processes =
                     all.contains("<processes>") || start.iter().any(|word| word.contains("<processes>"));
                 assert_eq!(has_processes, spec.makes_pages(), "{name}: the number of processes is that of the contest");
+                spec.companions(listener).iter().for_each(|command| drop(values.fill_all(command).unwrap()));
                 spec.preparations(mode, store).iter().for_each(|command| drop(values.fill_all(command).unwrap()));
             }
         }

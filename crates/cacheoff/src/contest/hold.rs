@@ -61,7 +61,6 @@ impl HoldArgs {
             cores: self.cores.clone(),
             servers: self.servers.clone(),
             listener: crate::ledger::Listener::Http,
-            authority: None,
         }
     }
 }

@@ -19,7 +19,7 @@ mod stand_in;
 mod tests;
 mod tuning;
 
-use crate::ledger::{End, Ledger, Mode, Outcome, Price, Run, Target, WorkloadFacts};
+use crate::ledger::{End, Ledger, Mode, Outcome, Price, Run, Target, TlsFacts, WorkloadFacts};
 use crate::random::Stream;
 use crate::report::Summary;
 use crate::stop;
@@ -30,7 +30,6 @@ pub use post::{Post, Servers};
 pub use process::{Prepared, Running};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub use tuning::{Advantage, Setting};
 
@@ -242,8 +241,6 @@ fn heat(
     players: &mut Players<'_>,
 ) -> Result<Ledger, String> {
     let named = (players.facts)(discipline).names;
-    let mut post = post.clone();
-    post.authority = post.listener.is_secure().then(Authority::new).transpose()?.map(Arc::new);
     let prepared = Prepared::new(EntrySpec { hosts: named, ..spec.clone() }, post.clone())?;
     prepared.prepare()?;
     let running = prepared.start()?;
@@ -268,7 +265,7 @@ fn heat(
         price: price(spec),
         watts: spec.watts,
         processes: post.makes_pages().then_some(post.servers.processes),
-        authority: post.authority.as_deref(),
+        authority: prepared.authority(),
     };
     let ledger = (players.play)(&heat);
     running.stop();
@@ -314,11 +311,14 @@ fn keep(path: &Path, mut ledger: Ledger, round: u32) -> Ledger {
     ledger
 }
 
+/// The ledger of an entry that never began. It says what robots would have spoken: runs over TLS or HTTP/2 have tables of their own.
 fn failed(spec: &EntrySpec, workload: WorkloadFacts, reason: String) -> Ledger {
     let run = Run {
         cacheoff: env!("CARGO_PKG_VERSION").to_owned(),
         label: spec.name.clone(),
         started_unix: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        protocol: workload.protocol.clone(),
+        tls: workload.listener.is_secure().then_some(TlsFacts::Verified),
         workload,
         ..Run::default()
     };

@@ -1,10 +1,8 @@
 //! Where and how an entry runs.
 
 use crate::ledger::Listener;
-use crate::tls::Authority;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 /// Where and how an entry runs.
 #[derive(Clone, Debug)]
@@ -27,8 +25,6 @@ pub struct Post {
     pub servers: Servers,
     /// The protocol of the entry's listener.
     pub listener: Listener,
-    /// The authority that signs for the entry, where its listener speaks TLS: it is made for the play.
-    pub authority: Option<Arc<Authority>>,
 }
 
 impl Post {

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -56,6 +56,7 @@ pub struct Prepared {
     preparations: Vec<Vec<String>>,
     version: String,
     store_at: String,
+    authority: Option<Authority>,
     folder: tempfile::TempDir,
     _memory_folder: Option<tempfile::TempDir>,
 }
@@ -86,7 +87,7 @@ impl Prepared {
             .tempdir_in(parent)
             .map_err(|e| format!("no folder for {}: {e}", spec.name))?;
         let program = program(&spec, &post)?;
-        check_needs(&spec)?;
+        check_needs(&spec.needed(post.listener))?;
         let owner = owner(&spec);
         let mut given = placeholders(&post, folder.path(), &program, &owner);
         let memory_folder = memory_folder(&spec, &post)?;
@@ -113,7 +114,8 @@ impl Prepared {
             fs::write(&path, &spec.hosts).map_err(|e| format!("no names for {}: {e}", spec.name))?;
         }
         lay_out(&spec, folder.path(), memory_folder.as_ref().map(|shm| shm.path()), &files, &owner)?;
-        if let Some(authority) = &post.authority {
+        let authority = post.listener.is_secure().then(Authority::new).transpose()?;
+        if let Some(authority) = &authority {
             certify(authority, folder.path(), &owner)
                 .map_err(|error| format!("no certificate for {}: {error}", spec.name))?;
         }
@@ -136,6 +138,7 @@ impl Prepared {
             preparations,
             version,
             store_at,
+            authority,
             folder,
             _memory_folder: memory_folder,
         })
@@ -159,6 +162,11 @@ impl Prepared {
             "disk" => Some(self.post.disk_mb << 20),
             _ => None,
         }
+    }
+
+    /// The authority that signed for the entry, where its listener speaks TLS: it is made for this entry alone.
+    pub fn authority(&self) -> Option<&Authority> {
+        self.authority.as_ref()
     }
 
     /// The entry's own folder.
@@ -222,7 +230,17 @@ impl Prepared {
 
     /// The commands that run beside the program.
     fn beside(&self) -> Result<Vec<Vec<String>>, String> {
-        self.spec.beside.iter().map(|words| self.values.fill_all(words)).collect()
+        let fill = |words: &Vec<String>| {
+            let mut words = self.values.fill_all(words)?;
+            // Where `needs` finds it, too: the PATH of a user may have no sbin.
+            if let Some(first) = words.first_mut().filter(|first| !first.contains('/'))
+                && let Ok(found) = find_program(first, "", [])
+            {
+                *first = found.display().to_string();
+            }
+            Ok(words)
+        };
+        self.spec.companions(self.post.listener).iter().map(fill).collect()
     }
 
     /// Starts the program and waits until it answers.
@@ -421,8 +439,8 @@ fn certify(authority: &Authority, folder: &Path, owner: &Owner) -> Result<(), St
     for (name, text) in [(CHAIN, chain.clone()), (KEY, key.clone()), (CHAIN_AND_KEY, format!("{chain}{key}"))] {
         let path = folder.join(name);
         let write = || {
-            fs::write(&path, text)?;
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+            // Nobody else reads it, not even for a moment.
+            fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?.write_all(text.as_bytes())?;
             match owner.ids {
                 Some((user, group)) => std::os::unix::fs::chown(&path, Some(user), Some(group)),
                 None => Ok(()),
@@ -450,7 +468,7 @@ fn answers(address: SocketAddr, post: &Post) -> Option<u16> {
     let request = format!("GET {target} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", post.origin);
     match post.listener.is_secure() {
         false => status(&mut stream, &request),
-        // Each of them speaks HTTP/1.1 too. The certificate is judged by the robots.
+        // Each of them speaks HTTP/1.1 too, as entries/README.md asks. The certificate is judged by the robots.
         true => {
             let config = Tls::new(Trust::Anybody, None).ok()?.robot(false);
             let name = ServerName::IpAddress(address.ip().into());
@@ -658,6 +676,20 @@ mod tests {
         assert!(is_alive(&stat("S", 1)) && is_alive(&stat("Z", 12)));
         assert!(!is_alive(&stat("Z", 1)) && !is_alive(&stat("X", 0)) && !is_alive(""));
         assert!(alive(std::process::id()));
+    }
+
+    /// The key is its user's alone from the first moment on, and is never written over another file.
+    #[test]
+    fn a_key_is_readable_for_its_user_alone() {
+        let (folder, owner) =
+            (tempfile::tempdir().unwrap(), Owner { user: String::new(), group: String::new(), ids: None });
+        let authority = Authority::new().unwrap();
+        certify(&authority, folder.path(), &owner).unwrap();
+        for name in [CHAIN, KEY, CHAIN_AND_KEY] {
+            let mode = fs::metadata(folder.path().join(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{name}");
+        }
+        assert!(certify(&authority, folder.path(), &owner).unwrap_err().contains("exists"));
     }
 
     /// The commands that an entry starts beside its program are children of it.

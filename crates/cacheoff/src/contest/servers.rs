@@ -31,8 +31,8 @@ const MAKER_FILE: &str = "make_board.py";
 const STATEMENTS_FILE: &str = "board.sql";
 
 /// Says what an entry needs beside its program and has not.
-pub(super) fn check_needs(spec: &EntrySpec) -> Result<(), String> {
-    for [wanted, package] in &spec.needs {
+pub(super) fn check_needs(needs: &[[String; 2]]) -> Result<(), String> {
+    for [wanted, package] in needs {
         let is_there = match wanted.contains('/') {
             true => Path::new(wanted).exists(),
             false => find_program(wanted, package, []).is_ok(),
@@ -83,10 +83,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let servers = Servers { python: Some(folder.path().to_owned()), ..Servers::default() };
         assert!(interpreter(&servers).unwrap_err().contains("there is no bin/python in it"));
-        let need = |wanted: &str| {
-            let needs = vec![[wanted.to_owned(), "apt-get install wanted".to_owned()]];
-            check_needs(&EntrySpec { needs, ..EntrySpec::default() })
-        };
+        let need = |wanted: &str| check_needs(&[[wanted.to_owned(), "apt-get install wanted".to_owned()]]);
         assert_eq!(
             need("/nowhere/at-all.so").unwrap_err(),
             "/nowhere/at-all.so is not installed (apt-get install wanted)"

@@ -1,7 +1,7 @@
 //! A contest with small servers as entries: alternation, failures, and that nothing is left behind.
 
 use super::*;
-use crate::ledger::{Class, Figures, Interval, Load, PhaseStart};
+use crate::ledger::{Class, Figures, Interval, Listener, Load, PhaseStart};
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -38,7 +38,6 @@ fn plan(entries: Vec<EntrySpec>, folder: &TempDir) -> Plan {
             cores: vec![0],
             servers: Servers::default(),
             listener: crate::ledger::Listener::Http,
-            authority: None,
         },
         any_mode: false,
         folder: folder.path().join("ledgers"),
@@ -114,6 +113,40 @@ fn entries_alternate_failures_are_listed_and_nothing_is_left_behind() {
         assert!(!family.iter().any(runs), "{family:?} is left");
     }
     assert!(plan.folder.join("hammer-dies-2.ledger").exists());
+}
+
+#[test]
+fn an_entry_that_fails_stands_in_the_table_that_it_failed_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut plan = plan(vec![entry(folder.path(), "one", SERVER)], &folder);
+    (plan.rounds, plan.disciplines) = (1, vec![Discipline::of("hammer")]);
+    let over = |listener: Listener| {
+        let facts = |discipline: &Discipline| WorkloadFacts {
+            protocol: if listener == Listener::Https { "http/1.1" } else { "h2" }.to_owned(),
+            listener,
+            ..facts(discipline)
+        };
+        let mut players = Players { play: &mut |_| unreachable!(), kill: &mut no_kill, facts: &facts };
+        contest(&plan, &mut players, &mut |_| {}).unwrap().remove(0)
+    };
+    for (listener, title) in
+        [(Listener::H2, "hammer, HTTP/2 over TLS (h2)"), (Listener::Https, "hammer, HTTP/1.1 over TLS")]
+    {
+        let failed = over(listener);
+        let Outcome::Failed(reason) = &failed.end.outcome else { panic!("{:?}", failed.end) };
+        let word = listener.as_str();
+        assert_eq!(*reason, format!("the entry of one has no listener for {word}, only for http"));
+        let other = Run {
+            label: "other".to_owned(),
+            protocol: failed.run.protocol.clone(),
+            tls: Some(TlsFacts::Verified),
+            workload: WorkloadFacts { name: "hammer".to_owned(), ..WorkloadFacts::default() },
+            ..Run::default()
+        };
+        let both = [Ledger { run: other, ..Ledger::default() }, failed];
+        let tables = crate::report::compare(&both);
+        assert_eq!(tables.iter().map(|table| table.workload.as_str()).collect::<Vec<_>>(), [title]);
+    }
 }
 
 #[test]

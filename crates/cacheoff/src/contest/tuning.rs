@@ -147,7 +147,7 @@ mod tests {
         let texts = spec.written(&values).unwrap().into_iter().map(|(_, text)| text);
         let files = texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>());
         let arguments = values.fill_all(&spec.start).unwrap().into_iter().filter(|word| word.contains('='));
-        let beside = spec.beside.iter().map(|words| values.fill_all(words).unwrap().join(" "));
+        let beside = spec.companions(listener).into_iter().map(|words| values.fill_all(&words).unwrap().join(" "));
         let bare =
             |line: &String| line.is_empty() || line.starts_with('#') || line.chars().all(|c| "{}[];".contains(c));
         files.chain(arguments).chain(beside).map(|line| line.trim().to_owned()).filter(|line| !bare(line)).collect()

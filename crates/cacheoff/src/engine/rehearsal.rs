@@ -5,12 +5,15 @@
 use super::Settings;
 use super::crowd::{Crowd, Due, Wake};
 use super::timers::Timers;
+use super::worker::PASSED_OVER_MAX;
 use crate::distribution::Distribution;
 use crate::ledger::{Interval, Kind, Levels, Recorder, Reply, Served};
 use crate::link::Link;
 use crate::random::Stream;
 use crate::robot::{Kindred, Wish};
 use crate::schedule::{Phase, Schedule};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::time::Duration;
 
 /// Whom the robots speak to.
@@ -45,6 +48,8 @@ struct Stage<'a> {
     /// Requests under way, by the number in their timers.
     under_way: Vec<Option<Box<Sent>>>,
     free: Vec<usize>,
+    /// Requests under way over HTTP/2, by robot and host.
+    streams: HashMap<(u32, u32), u32>,
     recorder: Recorder,
     stream: Stream,
     /// Seconds of a reply of an origin beside the think time: a round trip, and that of the connection for those that are
@@ -94,6 +99,7 @@ impl<'a> Stage<'a> {
             timers: Timers::default(),
             under_way: Vec::new(),
             free: Vec::new(),
+            streams: HashMap::new(),
             recorder: Recorder::new(),
             stream: Stream::named(settings.law.seed, &format!("rehearsal {number}")),
             round_s,
@@ -166,19 +172,31 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// As many of the robot's requests go out as it has connections.
+    /// As many of the robot's requests go out as it has connections; over HTTP/2, as the one to their host carries.
     fn dispatch(&mut self, robot: u32, now: Duration) {
         loop {
-            let found = &mut self.crowd.robots[robot as usize];
+            let found = &self.crowd.robots[robot as usize];
             let robots = &self.settings.robots;
-            let each = robots.streams.map_or(robots.pipeline, |streams| streams.streams_max);
-            if found.under_way >= robots.connections_max.saturating_mul(each) {
-                return;
-            }
-            let Some(wish) = found.queue.pop_front() else { return };
+            let has_room = |wish: &Wish| match robots.streams {
+                None => found.under_way < robots.connections_max.saturating_mul(robots.pipeline),
+                Some(streams) => {
+                    found.under_way < robots.connections_max.saturating_mul(streams.streams_max)
+                        && self.streams.get(&(robot, self.host(wish))).is_none_or(|on| *on < streams.streams_max)
+                }
+            };
+            // Requests to other hosts do not wait for one that is full.
+            let looked_at = if robots.streams.is_some() { PASSED_OVER_MAX } else { 1 };
+            let Some(place) = found.queue.iter().take(looked_at).position(has_room) else { return };
+            let found = &mut self.crowd.robots[robot as usize];
+            let Some(wish) = found.queue.remove(place) else { return };
             found.under_way += 1;
             self.send(robot, wish, now);
         }
+    }
+
+    /// The host whose connection carries a request, as robots of HTTP/2 have them.
+    fn host(&self, wish: &Wish) -> u32 {
+        self.settings.route.authority(wish.name.server).1
     }
 
     fn send(&mut self, robot: u32, mut wish: Wish, now: Duration) {
@@ -190,6 +208,9 @@ impl<'a> Stage<'a> {
         let (served, after) = if is_hit { (Served::Hit, HIT) } else { (Served::Miss, self.think()) };
         // Nothing takes no time at all, or robots that wait for replies would come to no end.
         let after = if self.partner == Partner::Nobody { Duration::ZERO } else { (after + self.near).max(HIT) };
+        if self.settings.robots.streams.is_some() {
+            *self.streams.entry((robot, self.host(&wish))).or_default() += 1;
+        }
         let sent = Some(Box::new(Sent { robot, wish, served, behind: company.behind, at: now }));
         let place = self.free.pop().unwrap_or_else(|| {
             self.under_way.push(None);
@@ -215,6 +236,13 @@ impl<'a> Stage<'a> {
         self.record(&wish, served, behind, now.saturating_sub(at), now);
         let found = &mut self.crowd.robots[robot as usize];
         found.under_way = found.under_way.saturating_sub(1);
+        let host = (robot, self.host(&wish));
+        if let Entry::Occupied(mut on) = self.streams.entry(host) {
+            *on.get_mut() -= 1;
+            if *on.get() == 0 {
+                on.remove();
+            }
+        }
         if wish.kind != Kindred::Purge {
             self.crowd.pending.done(wish.name.fingerprint(), true, !wish.repeat);
             self.crowd.arrived(self.settings, robot, &wish);

@@ -3,6 +3,8 @@
 mod connections;
 mod streams;
 
+pub(super) use streams::PASSED_OVER_MAX;
+
 use super::Settings;
 use super::attribution::{Closed, Moment};
 use super::crowd::{Crowd, Due, Wake};
@@ -22,7 +24,7 @@ use crate::schedule::Schedule;
 use crate::tls::{Channel, Tls};
 use crate::wire::Clock;
 use rustls::ClientConfig;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -87,6 +89,9 @@ pub struct Worker {
     links: Slots<Multiplexed>,
     /// Those that have something to send.
     stirred: Vec<Slot>,
+    /// Connections of robots that can read on, once the kernel was asked what else has come.
+    /// Each once, however many events it has meanwhile: others would wait for as many turns.
+    readers: BTreeSet<TimerEvent>,
     crowd: Crowd,
     /// How each robot speaks TLS, once it has.
     speakers: HashMap<u32, Arc<ClientConfig>>,
@@ -142,6 +147,7 @@ impl Worker {
             asks: Slots::default(),
             links: Slots::default(),
             stirred: Vec::new(),
+            readers: BTreeSet::new(),
             speakers: HashMap::new(),
             recorder: Recorder::new(),
             start,
@@ -178,7 +184,12 @@ impl Worker {
                 }
             }
             let wait = self.timers.next().map_or(TICK, |next| next.saturating_sub(self.elapsed())).min(TICK);
-            self.poll.wait(wait, &mut ready)?;
+            self.poll.wait(if self.readers.is_empty() { wait } else { Duration::ZERO }, &mut ready)?;
+            for reader in std::mem::take(&mut self.readers) {
+                self.read_clock();
+                self.due(self.now, reader);
+                self.turn_stirred();
+            }
             for event in ready.drain(..) {
                 self.read_clock();
                 self.event(event);
@@ -391,6 +402,7 @@ impl Worker {
         let mut goes_on = self.turn(slot, act);
         // Replies that came together are taken one after the other, not within each other.
         while goes_on {
+            self.read_clock();
             goes_on = self.turn(slot, |ask, desk| ask.step(desk));
         }
     }
@@ -410,6 +422,7 @@ impl Worker {
         match outcome {
             Outcome::Poll => {}
             Outcome::Wake(at) => self.timers.set(at, TimerEvent::Ask(slot)),
+            Outcome::Read => _ = self.readers.insert(TimerEvent::Ask(slot)),
             Outcome::Done(report, after) => {
                 match after {
                     After::Idle => self.crowd.robots[robot as usize].idle.push((end, slot)),
@@ -616,9 +629,11 @@ impl Worker {
             self.gone(robot);
             let (job, behind) = ask.abandon();
             self.queue_again(robot, behind);
-            if let Some(job) = job {
-                let detail = format!("no whole reply within {} s", self.settings.robots.timeout.as_secs());
-                self.failed(robot, job, Trouble::Timeout, detail, 0);
+            let Some(job) = job else { continue };
+            let detail = format!("no whole reply within {} s", self.settings.robots.timeout.as_secs());
+            match job.cut((Trouble::Timeout, detail), now) {
+                Ok(report) => self.done(robot, report),
+                Err((job, (trouble, detail))) => self.failed(robot, job, trouble, detail, 0),
             }
         }
         for slot in unused {

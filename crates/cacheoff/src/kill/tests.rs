@@ -44,7 +44,6 @@ fn played(store: &str, settle: Duration, meas_max: Duration) -> Ledger {
         cores: vec![],
         servers: crate::contest::Servers::default(),
         listener: crate::ledger::Listener::Http,
-        authority: None,
     };
     let entry = Prepared::new(EntrySpec::folder(folder.path()).unwrap(), post).unwrap();
     let settings = Settings {

@@ -167,6 +167,9 @@ pub struct WorkloadFacts {
     /// not written down, for it follows from the number of servers.
     #[serde(skip)]
     pub names: String,
+    /// The protocol of the robots, as [`Run::protocol`] has it.
+    #[serde(skip)]
+    pub protocol: String,
     /// The protocol that the listener of an entry must speak, which follows from the workload.
     #[serde(skip)]
     pub listener: Listener,

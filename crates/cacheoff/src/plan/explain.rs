@@ -132,7 +132,7 @@ fn who(workload: &Workload, plan: &Plan) -> Vec<String> {
     ];
     if robots.protocol.is_http2() {
         lines.push(format!(
-            "HTTP/2: one connection to a host, at most {} requests at once on it, windows of {} a stream and {} a connection",
+            "HTTP/2: one connection to a host at a time, at most {} requests at once on it, windows of {} a stream and {} a connection",
             robots.streams_max,
             bytes(robots.stream_window_bytes as f64),
             bytes(robots.connection_window_bytes as f64)

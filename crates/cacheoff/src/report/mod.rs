@@ -25,8 +25,12 @@ mod verdict;
 #[cfg(test)]
 mod tests;
 
+#[cfg(test)]
+pub(crate) use compare::compare;
 pub use export::{csv, json, prometheus};
 pub use markdown::markdown;
+#[cfg(test)]
+use metric::{Group, METRICS, Metric};
 pub use official::cache_ages;
 pub use page::{history_page, page};
 pub use provenance::date;
@@ -34,8 +38,3 @@ pub use summary::Summary;
 pub use text::text;
 pub use threshold::Threshold;
 pub use verdict::Weight;
-#[cfg(test)]
-use {
-    compare::compare,
-    metric::{Group, METRICS, Metric},
-};

@@ -1,6 +1,7 @@
 //! One connection of a robot: requests at a time or one behind the other (RFC 9112 section 9.3.2), and replies, judged as they arrive.
 
 use super::dial::{open, trouble_of};
+use super::job::CONTINUE_MAX;
 use super::{Desk, Job, Kindred, Report, Turn, Wrong, write_connect, write_request};
 use crate::distribution::Distribution;
 use crate::ledger::Trouble;
@@ -21,8 +22,6 @@ use std::time::Duration;
 
 /// A robot that reads slowly looks again after so long.
 const TRICKLE: Duration = Duration::from_millis(50);
-/// A body is held back for so long at most.
-const CONTINUE_MAX: Duration = Duration::from_secs(1);
 /// Bytes that an exhibit shows.
 const SHOWN_BYTES: usize = 32;
 /// Bytes of a head that such a robot reads at once, so that not the whole body comes along.
@@ -35,6 +34,8 @@ pub enum Outcome {
     Poll,
     /// Wants to be called at a time.
     Wake(Duration),
+    /// More can be read at once; others have their turn first, and the clock is read again.
+    Read,
     /// The reply is here.
     Done(Box<Report>, After),
     /// The request failed before any byte of a reply; the connection is gone.
@@ -438,6 +439,7 @@ impl Ask {
         }
         // The reply before this one came with the beginning of it.
         let mut len = (!self.inbox.is_empty() && job.first_byte.is_none()).then_some(0);
+        let mut came = 0;
         loop {
             if let Some(len) = len.take() {
                 let at = self.crossed(len, desk.now);
@@ -457,6 +459,11 @@ impl Ask {
             if !self.readable {
                 return self.await_reply(job, desk.now);
             }
+            // All that is read in a turn counts as read at one time.
+            if came >= desk.buffer.len() {
+                self.state = State::Receiving(job);
+                return Some(Outcome::Read);
+            }
             let Some(room) = self.room(&job, desk) else {
                 self.state = State::Receiving(job);
                 return Some(Outcome::Wake(desk.now + TRICKLE));
@@ -467,6 +474,7 @@ impl Ask {
                     self.readable = self.ended || self.channel.may_have_more(read, room);
                     self.active = desk.now;
                     len = Some(read);
+                    came += read;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.readable = false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}

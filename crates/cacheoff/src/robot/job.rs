@@ -1,7 +1,7 @@
 //! A request under way, over whatever connection: what was asked, when, and the judge of its reply.
 
 use super::retrial::Bench;
-use super::{Case, Company, Judge, Kindred, Retrial, RobotSettings, Route, Turn, Verdict, Wish};
+use super::{Case, Company, Judge, Kindred, Retrial, RobotSettings, Route, Turn, Verdict, Wish, Wrong};
 use crate::journal::Journal;
 use crate::ledger::{Beside, Mode};
 use crate::object::Law;
@@ -10,6 +10,9 @@ use larder_wire::body::Decoder;
 use larder_wire::framing::{self, Framing};
 use larder_wire::{Method, ResponseHead};
 use std::time::Duration;
+
+/// A body is held back for so long at most (RFC 9110 section 10.1.1).
+pub(super) const CONTINUE_MAX: Duration = Duration::from_secs(1);
 
 /// The surroundings of a connection: everything that belongs to its worker.
 pub struct Desk<'a> {
@@ -181,15 +184,30 @@ impl Job {
         breaks_off
     }
 
+    /// The reply ends before it is whole, for this reason; what has come of it is judged. Gives both back if none has begun.
+    pub fn cut(mut self: Box<Self>, wrong: Wrong, at: Duration) -> Result<Box<Report>, (Box<Self>, Wrong)> {
+        match self.reply.take() {
+            Some((mut judge, began)) => {
+                judge.cut_by(wrong);
+                Ok(self.judged(judge, began, at, false))
+            }
+            None => Err((self, wrong)),
+        }
+    }
+
     /// The reply is over at this time, whole or not; nothing if none has begun.
     pub(super) fn finish(mut self: Box<Self>, at: Duration, complete: bool) -> Option<Box<Report>> {
         let (judge, began) = self.reply.take()?;
+        Some(self.judged(judge, began, at, complete))
+    }
+
+    fn judged(mut self: Box<Self>, judge: Judge, began: u64, at: Duration, complete: bool) -> Box<Report> {
         if let Some(retrial) = &mut self.retrial {
             retrial.keep(&judge, began, complete);
         }
         let verdict = judge.finish(began, complete);
         let first_byte = self.first_byte.unwrap_or(at).saturating_sub(self.started);
         let head_bytes = self.head_bytes;
-        Some(Box::new(Report { job: self, verdict, head_bytes, first_byte }))
+        Box::new(Report { job: self, verdict, head_bytes, first_byte })
     }
 }

@@ -454,7 +454,9 @@ impl Judge {
         // A coding has an end of its own.
         let open = !self.excused && self.reader.as_ref().is_some_and(|reader| !reader.is_whole());
         let short = !complete || has_body && self.expects_body() && (missing > 0 || open);
-        if short && self.findings.wrong.is_none() && self.findings.fault.is_none() {
+        // A spoilt answer of the origin excuses one that is cut off, and not one that never comes to its end.
+        let never_ends = matches!(self.cut, Some((Trouble::Timeout, _)));
+        if short && self.findings.wrong.is_none() && (self.findings.fault.is_none() || never_ends) {
             let cut = || (Trouble::Truncated, format!("{missing} of {} bytes are missing", self.end - started));
             let forged = self.forged_fault.take().map(|detail| (Trouble::ForgedFault, detail));
             self.findings.wrong = Some(forged.or_else(|| self.cut.take()).unwrap_or_else(cut));

@@ -307,8 +307,12 @@ impl Route {
     /// Whom a connection that carries many requests speaks with: an address, and the server if each has a name of its own, as
     /// browsers have a connection for each host.
     pub fn authority(&self, server: u32) -> (SocketAddr, u32) {
-        let is_one = self.mode == Mode::Forward || !self.host.is_empty() && !self.names;
-        (self.end(server), if is_one { 0 } else { server })
+        (self.end(server), if self.is_one() { 0 } else { server })
+    }
+
+    /// Whether all servers are asked of one, by its address.
+    pub fn is_one(&self) -> bool {
+        self.mode == Mode::Forward || !self.host.is_empty() && !self.names
     }
 
     /// The host in whose name the other end of TLS must have a certificate.

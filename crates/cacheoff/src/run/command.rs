@@ -385,6 +385,7 @@ fn workload_facts(discipline: &Discipline, scaled: &Scaled, peak: Option<f64>, s
         errors_max: Some(workload.rules.errors_max),
         dhr_min: workload.rules.dhr_min,
         names: names(workload, peak),
+        protocol: workload.robots.protocol.as_str().to_owned(),
         listener: match (workload.robots.protocol, workload.robots.speaks_tls()) {
             (Protocol::H2c, _) => Listener::H2c,
             (Protocol::H2, _) => Listener::H2,
@@ -501,10 +502,9 @@ fn head(
         cacheoff: env!("CARGO_PKG_VERSION").to_owned(),
         started_unix: wanted.epoch,
         command: own_command(),
-        workload: facts,
         seed: wanted.seed,
         target,
-        protocol: workload.robots.protocol.as_str().to_owned(),
+        protocol: facts.protocol.clone(),
         streams: settings.robots.streams.map(|streams| StreamFacts {
             streams_max: streams.streams_max,
             stream_window_bytes: streams.stream_window_bytes,
@@ -513,6 +513,7 @@ fn head(
         contents: workload.contents.iter().map(|content| content.name.clone()).collect(),
         phases: phases.collect(),
         tuning: system_tuning(),
+        workload: facts,
         ..Run::default()
     };
     run.ideal = match wanted.log.as_deref() {

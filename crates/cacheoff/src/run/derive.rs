@@ -219,6 +219,10 @@ fn refused_over_http2(workload: &Workload, wanted: &Wanted) -> Vec<(bool, &'stat
         ),
         (tunnels, "robot.protocol h2 through tunnels (the origins at their ends speak HTTP/1.1)"),
         (robots.tls && robots.protocol == Protocol::H2c, "robot.protocol h2c over TLS (h2 is HTTP/2 over TLS)"),
+        (
+            matches!(robots.connection_uses, Distribution::Constant(uses) if uses < 2.0),
+            "robot.connection_uses 1 over HTTP/2 (no request would share its connection: say how many one carries, such as robot.connection_uses=1000)",
+        ),
         (robots.pipeline > 1, "robot.pipeline over HTTP/2 (robot.streams_max says how many requests go side by side)"),
         (robots.read_bytes_per_s > 0, "robot.read_rate over HTTP/2"),
         (

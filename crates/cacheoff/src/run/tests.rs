@@ -21,6 +21,8 @@ pub(super) enum Lie {
     Stale,
     Truncates,
     Mixes,
+    /// Mixes, and never comes to its end.
+    MixesAndStalls,
     StoresUncachable,
     IgnoresReload,
     IgnoresVary,
@@ -65,13 +67,18 @@ impl Double {
             Some(stored) => self.hit(stored),
             None => self.fetch(&request, &url)?,
         };
+        if self.lie == Lie::MixesAndStalls {
+            stream.write_all(&reply[..reply.len() - 40]).ok()?;
+            std::thread::sleep(Duration::from_secs(9));
+            return None;
+        }
         stream.write_all(&reply).ok()
     }
 
     fn hit(&self, stored: Vec<u8>) -> Vec<u8> {
         match self.lie {
             Lie::Truncates => stored[..stored.len() - 40].to_vec(),
-            Lie::Mixes => {
+            Lie::Mixes | Lie::MixesAndStalls => {
                 let head = |reply: &[u8]| reply.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
                 let (at, mut mixed) = (head(&stored), stored.clone());
                 let store = self.store.lock().unwrap();
@@ -136,7 +143,7 @@ pub(super) fn order(address: Option<SocketAddr>, lie: Lie) -> Order {
     let origins = OriginSettings { servers: 3, ..OriginSettings::default() };
     let seconds = if lie == Lie::Stale { 6 } else { 2 };
     let phase = Phase::flat("all", Goal::Time(Duration::from_secs(seconds)));
-    let settings = Settings {
+    let mut settings = Settings {
         seal: crate::engine::Seal::random(),
         law: Law { seed: 5, tag: 0x77, epoch: now(), contents: vec![content], ..Law::default() },
         origins,
@@ -150,6 +157,9 @@ pub(super) fn order(address: Option<SocketAddr>, lie: Lie) -> Order {
         workers: 2,
         drain: Duration::from_secs(2),
     };
+    if lie == Lie::MixesAndStalls {
+        settings.robots.timeout = Duration::from_millis(500);
+    }
     Order {
         settings,
         phases: vec![phase],
@@ -190,6 +200,7 @@ fn each_lie_is_caught() {
         (Lie::Stale, Trouble::StaleHit),
         (Lie::Truncates, Trouble::Truncated),
         (Lie::Mixes, Trouble::WrongBytes),
+        (Lie::MixesAndStalls, Trouble::WrongBytes),
         (Lie::StoresUncachable, Trouble::HitOnUncachable),
         (Lie::IgnoresReload, Trouble::HitOnReload),
         (Lie::IgnoresVary, Trouble::WrongVariant),

@@ -116,6 +116,31 @@ fn robots_and_origins_speak_tls_without_a_cache_and_through_tunnels() {
     }
 }
 
+/// Requests that come while the connection of their host is being made wait for the cache; the referee is not late with them.
+#[test]
+fn requests_that_wait_for_a_handshake_are_not_late() {
+    let authority = Authority::new().unwrap();
+    let config = Arc::new({
+        let mut config = ServerConfig::clone(&loopback(&authority));
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        config
+    });
+    let address = listens(move |stream| {
+        // Longer than robots ask, shorter than they wait.
+        std::thread::sleep(Duration::from_millis(2_500));
+        let mut client = StreamOwned::new(ServerConnection::new(config.clone()).unwrap(), stream);
+        std::io::copy(&mut client, &mut std::io::sink()).map(drop).ok()
+    });
+    let seen = played(Some(address), ledger::Mode::Reverse, tls(&[&authority], None), |settings| {
+        settings.route.host = address.to_string();
+        settings.robots.streams = Some(crate::robot::StreamSettings::default());
+        settings.robots.count = 2;
+    });
+    let robots = robots(&seen);
+    assert!(robots.handshakes == 2 && robots.opened == 2 && robots.reused > 10, "{robots:?}");
+    assert_eq!(seen.lateness.count(), 2, "those that opened the connections went out at once");
+}
+
 #[test]
 fn the_link_delays_a_handshake_by_its_round_trips() {
     let mut own = Some(Authority::new().unwrap());

@@ -43,9 +43,10 @@ link delays it by its round trips. A connection that cannot be verified is the e
 In a contest the referee makes an authority for each play, and the entry gets a certificate of it (`[listener.https]` and `[listener.h2]` of its `entry.toml`).
 
 Robots speak HTTP/2 where `robot.protocol` says `h2c` (in the clear, by prior knowledge) or `h2` (over TLS, by ALPN), to a reverse proxy, and `h2c` to a forward proxy. A robot
-has one connection to a host, as browsers have, and on it up to `robot.streams_max` requests side by side; the objects of a page are asked for at once. Windows are those of
+has one connection to a host, as browsers have, and on it up to `robot.streams_max` requests side by side; the objects of a page are asked for at once. A connection takes as many requests as
+`robot.connection_uses` drew for it: the next one begins a new connection, where `robot.connections_max` permits one more, while those under way end on the old one. 1, the default, is refused: nothing would go side by side. Windows are those of
 `robot.stream_window` and `robot.connection_window`. Origins speak HTTP/1.1, so that HTTP/2 without a cache is refused, as it is through tunnels, over a `client_link`, and with
-`robot.read_rate` or `robot.pipeline`; agents do not play it. HTTP/3 is out of reach: Cacheoff has no QUIC.
+`robot.read_rate` or `robot.pipeline`; agents play `h2c` alone, as they speak no TLS. HTTP/3 is out of reach: Cacheoff has no QUIC.
 
 Features that the engine does not play are refused, never left out: HTTP/2 where it says so above, several requests at once on connections with a
 `client_link`. A dark phase wants `--cut` and `--again`. Where URLs have names (`server.names`), a forward proxy looks them up: those that a contest starts

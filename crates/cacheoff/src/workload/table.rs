@@ -57,13 +57,13 @@ pub(super) static KNOBS: &[Knob<Workload>] = &[
                 found.is_some()
             },
         },
-        "Protocol between robots and cache; HTTP/1.0 asks for `keep-alive` if connections serve more than one request. `h2c` is HTTP/2 in the clear by prior knowledge, `h2` is HTTP/2 over TLS by ALPN: a robot has one connection to a host, on which its requests go side by side.",
+        "Protocol between robots and cache; HTTP/1.0 asks for `keep-alive` if connections serve more than one request. `h2c` is HTTP/2 in the clear by prior knowledge, `h2` is HTTP/2 over TLS by ALPN: requests of a robot to one host go side by side on one connection, until it has served `robot.connection_uses`.",
     ),
     Whole::new("robot.tls", Field::Flag(|w| &mut w.robots.tls), "Robots speak TLS and refuse clear text."),
     Whole::new(
         "robot.connection_uses",
         Field::Drawn(Unit::Count, |w| &mut w.robots.connection_uses),
-        "Requests that a connection serves, drawn when it is opened; 1 closes it after each.",
+        "Requests that a connection serves, drawn when it is opened; 1 closes it after each, and is refused over HTTP/2.",
     )
     .between(1.0, f64::MAX),
     Whole::new(

@@ -29,7 +29,6 @@ fn play(name: &str, mode: &str, store: &str) -> Result<(), String> {
         cores: vec![0],
         servers: Servers::default(),
         listener: cacheoff::ledger::Listener::Http,
-        authority: None,
     };
     let prepared = Prepared::new(EntrySpec::builtin(name)?, post)?;
     prepared.prepare()?;
@@ -167,7 +166,6 @@ fn what_entries_say_of_collapsing_and_reloads_is_true() {
             cores: vec![0],
             servers: Servers::default(),
             listener: cacheoff::ledger::Listener::Http,
-            authority: None,
         };
         let prepared = match Prepared::new(spec, post) {
             Ok(prepared) => prepared,

@@ -76,7 +76,6 @@ fn the_entry_of_the_guide_is_laid_out() {
             cores: vec![0],
             servers: Servers::default(),
             listener: cacheoff::ledger::Listener::Http,
-            authority: None,
         };
         let prepared = Prepared::new(EntrySpec::folder(folder.path()).unwrap(), post).unwrap();
         let text = std::fs::read_to_string(prepared.folder().join("mycache.conf")).unwrap();

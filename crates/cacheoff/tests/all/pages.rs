@@ -25,7 +25,6 @@ fn started(name: &str) -> Option<(Prepared, Running)> {
         cores: vec![0],
         servers: Servers { python: std::env::var_os("CACHEOFF_PYTHON").map(Into::into), ..Servers::default() },
         listener: cacheoff::ledger::Listener::Http,
-        authority: None,
     };
     let prepared = match Prepared::new(EntrySpec::builtin(name).unwrap(), post) {
         Ok(prepared) => prepared,

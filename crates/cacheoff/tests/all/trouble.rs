@@ -309,6 +309,7 @@ fn what_cannot_be_played_is_refused_with_its_knobs_and_flags() {
         ("--proxy 127.0.0.1:1 --set robot.protocol=h2 --insecure", "through tunnels"),
         ("--site https://127.0.0.1:1 --insecure --set robot.protocol=h2c", "h2c over TLS"),
         ("--proxy 127.0.0.1:1 --set robot.protocol=h2c --set robot.pipeline=2", "robot.pipeline"),
+        ("--proxy 127.0.0.1:1 --set robot.protocol=h2c --variant close", "robot.connection_uses 1 over HTTP/2"),
         ("--site https://127.0.0.1:1", "--ca FILE"),
         ("--site http://127.0.0.1:1 --tls --insecure", "https://"),
         ("--site https://127.0.0.1:1 --insecure --ca-out /dev/null", "--ca-out"),

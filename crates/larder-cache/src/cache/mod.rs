@@ -326,6 +326,11 @@ impl Cache {
         variants.len()
     }
 
+    /// Remembers that a request that changes things made a key void, though nothing was stored here: another cache may have stored it.
+    pub fn note_invalidated(&self, key: &[u8]) {
+        self.fates.set(self.index.hash_of(key), Fate::Invalidated);
+    }
+
     /// A caller that also removes it from disk hides it there first: a look at the disk began before and sees the count, or finds
     /// nothing.
     fn forget_in_memory(&self, key: &[u8], fate: Fate) -> Vec<Arc<Entry>> {
@@ -427,6 +432,9 @@ impl Cache {
         let epoch = self.epoch();
         let judged = state.variants().iter().all(|entry| entry.is_judged(epoch));
         let (entry, stored) = choose(state, lookup.request).filter(|_| judged && !state.dead)?;
+        if !self.has_seen_better(state, lookup, &stored) {
+            return None;
+        }
         let usable = policy::usable(stored.terms.as_ref()?, lookup.asked, lookup.now, &self.settings.policy);
         if usable != Usable::Fresh {
             return None;
@@ -436,14 +444,24 @@ impl Cache {
         Some(Found::Fresh(hit))
     }
 
+    /// Whether no better answer to the request can lie on disk unseen: where a part is taken from a response that is meant for others, the one for
+    /// this request may.
+    fn has_seen_better(&self, state: &ObjectState, lookup: &Lookup<'_>, chosen: &StoredHead) -> bool {
+        state.loaded
+            || self.disk.is_none()
+            || lookup.disk == Disk::Seen
+            || chosen.terms.as_ref().is_some_and(|terms| terms.answers(lookup.request))
+    }
+
     fn find_in(self: &Arc<Cache>, key: &Key, state: &mut ObjectState, lookup: &Lookup<'_>) -> Found {
         self.judge(key, state, lookup.now);
-        let Some((entry, stored)) = choose(state, lookup.request) else {
-            if let Some(load) = self.load(lookup).filter(|_| !state.loaded) {
-                return Found::OnDisk(load);
-            }
-            return self.find_missing(key, state, lookup);
-        };
+        let chosen = choose(state, lookup.request);
+        if chosen.as_ref().is_none_or(|(_, stored)| !self.has_seen_better(state, lookup, stored))
+            && let Some(load) = self.load(lookup).filter(|_| !state.loaded)
+        {
+            return Found::OnDisk(load);
+        }
+        let Some((entry, stored)) = chosen else { return self.find_missing(key, state, lookup) };
         let Some(terms) = stored.terms.as_ref() else { return self.find_missing(key, state, lookup) };
         let usable = match policy::usable(terms, lookup.asked, lookup.now, &self.settings.policy) {
             usable @ Usable::Validate(_) => usable,
@@ -746,7 +764,8 @@ fn choose(state: &ObjectState, request: &RequestHead) -> Option<(Arc<Entry>, Arc
         [] => return None,
         [only] => {
             let stored = only.stored_head()?;
-            let matches = stored.terms.as_ref().is_some_and(|terms| terms.answers(request));
+            let terms = stored.terms.as_ref();
+            let matches = terms.is_some_and(|terms| terms.answers(request) || terms.answers_in_part(request));
             return matches.then(|| (Arc::clone(only), stored));
         }
         several => several.iter().filter_map(|variant| Some((Arc::clone(variant), variant.stored_head()?))).collect(),

@@ -42,6 +42,8 @@ pub struct Writer {
     patience: Patience,
     /// Boxed: a response that is not stored has none, and a writer is moved often.
     spool: Option<Box<Spool>>,
+    /// It is not kept once its readers have it.
+    is_for_its_readers: bool,
     done: bool,
 }
 
@@ -60,6 +62,7 @@ impl Writer {
             admitted: None,
             patience: Patience::default(),
             spool: None,
+            is_for_its_readers: false,
             done: false,
         }
     }
@@ -107,6 +110,13 @@ impl Writer {
 
     fn limits(&self) -> Limits {
         self.cache.limits(self.unattended)
+    }
+
+    /// All who ask while it comes get it, as of any response that is stored; then it leaves memory, and never goes to disk. To be called
+    /// before [`Writer::store`]. For a response that a neighbour keeps.
+    pub fn is_for_its_readers(&mut self) {
+        self.is_for_its_readers = true;
+        self.admitted = Some(Admitted::NotYet);
     }
 
     /// Whether a body of this length may be kept, in memory or on disk.
@@ -281,6 +291,10 @@ impl Writer {
         if !self.entry.settle(trailers) {
             return self.cache.detach(&self.entry);
         }
+        if self.is_for_its_readers {
+            self.cache.note_passed(&self.entry, Fate::Evicted);
+            return self.cache.detach(&self.entry);
+        }
         match &mut self.spool {
             Some(spool) => self.entry.finish_on_disk(spool.finish()),
             None => {
@@ -421,6 +435,24 @@ mod tests {
         assert!(entry.on_disk().is_some());
         cache.account_for_disk(std::time::Instant::now());
         assert!(entry.is_at_rest());
+    }
+
+    /// A response that a neighbour keeps: all who ask while it comes get it, and nothing of it stays, in memory or on disk.
+    #[test]
+    fn a_response_for_its_readers_leaves_with_them() {
+        let (_folder, store, cache) = lab();
+        for turn in 0..3 {
+            let (reader, mut writer) = cache.beside(KEY);
+            writer.is_for_its_readers();
+            writer.store(StoredHead::new(ResponseHead::new(200), None, Stamp(0)), Some(100_000));
+            writer.push(vec![1; 100_000].into());
+            writer.finish(None);
+            assert!(reader.is_ready(&(0..100_000)), "{turn}: its reader has all of it");
+            drop(reader);
+            store.sync().wait();
+            assert_eq!((cache.stats().objects, store.stats().heads), (0, 0), "{turn}");
+        }
+        assert!(cache.stats().memory_bytes < 100_000, "its memory is free again");
     }
 
     /// An entry of a part is left when its body and its head are on disk.

@@ -1,6 +1,8 @@
 //! Heads and terms of responses that this cache has coded, or might have coded ([`super::coding`]): what is said of them, and how
 //! they are told from those that their origins sent.
 
+use larder_wire::credential::is_credential;
+use larder_wire::directives::CacheControl;
 use larder_wire::etag::ETag;
 use larder_wire::{Fields, RequestHead, ResponseHead};
 
@@ -45,6 +47,13 @@ pub fn vary_by_coding(head: &mut ResponseHead) {
     fields.set("Vary", value);
 }
 
+/// Whether a response with these fields is never coded: its origin forbids it, or it may tell what only one client can see, because it sets a
+/// cookie or depends on a field with a credential.
+pub fn is_forbidden(fields: &Fields) -> bool {
+    let is_of_one = |name: &[u8]| std::str::from_utf8(name).is_ok_and(is_credential);
+    fields.contains("Set-Cookie") || fields.members("Vary").any(is_of_one) || CacheControl::of(fields).no_transform
+}
+
 /// The entity tag of a stored response in the place of the one that its clients get: the head as its origin would know it.
 pub(super) fn as_of_origin(stored: &ResponseHead, terms: &Terms) -> ResponseHead {
     let mut head = stored.clone();
@@ -68,11 +77,9 @@ pub(super) fn as_before(head: &mut ResponseHead, terms: &Terms) {
     }
 }
 
-/// Makes what a renewed response varies by depend on the offer of the stored one.
-pub(super) fn vary_as_before(mut vary: Vary, terms: &Terms, request: &RequestHead) -> Vary {
-    if let Some(name) = terms.vary.offer_name() {
-        vary.replace("accept-encoding", name, &request.fields);
-    }
+/// Makes a renewed response the one of the coding that it was before, whoever's request renewed it.
+pub(super) fn vary_as_before(mut vary: Vary, terms: &Terms) -> Vary {
+    vary.keep_offer(&terms.vary);
     vary
 }
 

@@ -90,10 +90,23 @@ impl Offer {
 
     /// The offered codings that a request with these fields accepts, as `Accept-Encoding` for its origin; `identity` where it
     /// accepts none.
-    pub fn accepted(&self, fields: &Fields) -> String {
-        let accepted = Accepted::of(fields);
-        let names: Vec<&str> = self.iter().filter(|&coding| accepted.weight(coding) > 0).map(Coding::as_str).collect();
-        if names.is_empty() { IDENTITY.to_owned() } else { names.join(", ") }
+    pub fn accepted(&self, fields: &Fields) -> Vec<u8> {
+        let mut names = Vec::new();
+        self.write_accepted(fields, &mut names);
+        names
+    }
+
+    fn write_accepted(&self, fields: &Fields, out: &mut Vec<u8>) {
+        let (accepted, start) = (Accepted::of(fields), out.len());
+        for coding in self.iter().filter(|&coding| accepted.weight(coding) > 0) {
+            if out.len() > start {
+                out.extend_from_slice(b", ");
+            }
+            out.extend_from_slice(coding.as_str().as_bytes());
+        }
+        if out.len() == start {
+            out.extend_from_slice(IDENTITY.as_bytes());
+        }
     }
 
     fn of_names(names: &str) -> Offer {
@@ -141,18 +154,15 @@ impl Accepted {
 
 /// `q=` with up to three decimals, in thousandths (RFC 9110 section 12.4.2).
 fn weight(part: &[u8]) -> Option<u16> {
-    let (b"q=" | b"Q=", value) = part.split_at_checked(2)? else { return None };
-    let (whole, decimals) = match value {
-        [whole @ (b'0' | b'1')] => (whole, &[][..]),
-        [whole @ (b'0' | b'1'), b'.', decimals @ ..] if decimals.len() <= 3 => (whole, decimals),
-        _ => return None,
-    };
-    let mut weight = u16::from(whole - b'0');
-    for at in 0..3 {
-        let digit = decimals.get(at).copied().unwrap_or(b'0');
-        weight = weight * 10 + digit.is_ascii_digit().then(|| u16::from(digit - b'0'))?;
-    }
-    (weight <= 1000).then_some(weight)
+    // The shortest spelling: `0`, `1` or `0.` and decimals, of which those that are not said are zeros.
+    let mut digits = super::weight::weight(part)?.iter().filter(|byte| byte.is_ascii_digit()).map(|digit| digit - b'0');
+    Some((0..4).fold(0, |weight, _| weight * 10 + u16::from(digits.next().unwrap_or(0))))
+}
+
+/// Whether a request with these fields may get a response that has no coding (RFC 9110 section 12.5.3).
+pub(super) fn accepts_uncoded(fields: &Fields) -> bool {
+    let accepted = Accepted::of(fields);
+    accepted.identity.or(accepted.others) != Some(0)
 }
 
 /// Whether a response varies by this and not by a field alone. A look at one byte rules out most names.
@@ -170,15 +180,20 @@ pub(super) fn name_by_accepted(offer: &Offer) -> String {
     format!("{BY_ACCEPTED}{}", offer.names())
 }
 
-/// The value of a request for such a name.
-pub(super) fn value_of(name: &str, fields: &Fields) -> String {
+/// Writes the value of a request for such a name.
+pub(super) fn write_value(name: &str, fields: &Fields, out: &mut Vec<u8>) {
     match name.strip_prefix(BY_ACCEPTED) {
-        Some(names) => Offer::of_names(names).accepted(fields),
+        Some(names) => Offer::of_names(names).write_accepted(fields, out),
         None => {
             let chosen = Offer::of_names(name.get(BY_CHOICE.len()..).unwrap_or_default()).chosen(fields);
-            chosen.map_or(IDENTITY, Coding::as_str).to_owned()
+            out.extend_from_slice(chosen.map_or(IDENTITY, Coding::as_str).as_bytes());
         }
     }
+}
+
+/// Whether a line with such a name and its value is that of the response for requests for which no coding is chosen.
+pub(super) fn is_for_uncoded(line: &[u8]) -> bool {
+    !line.starts_with(BY_ACCEPTED.as_bytes()) && line.ends_with(b":identity\n")
 }
 
 /// Whether the name is one of a response that this cache has coded, or might have.
@@ -257,7 +272,36 @@ mod tests {
             ("*, br;q=0", "zstd, gzip"),
             ("deflate", "identity"),
         ] {
-            assert_eq!(offer("zstd,br,gzip").accepted(&fields(lines)), expected, "{lines}");
+            assert_eq!(offer("zstd,br,gzip").accepted(&fields(lines)), expected.as_bytes(), "{lines}");
+        }
+    }
+
+    #[test]
+    fn a_response_without_a_coding_may_be_refused() {
+        for (lines, accepts) in [
+            ("", true),
+            ("gzip", true),
+            ("gzip, *;q=0", false),
+            ("gzip, identity;q=0", false),
+            ("gzip, *;q=0, identity;q=0.1", true),
+            ("gzip, *;q=0.1", true),
+            ("gzip, identity;q=2", false),
+        ] {
+            assert_eq!(accepts_uncoded(&fields(lines)), accepts, "{lines}");
+        }
+    }
+
+    #[test]
+    fn weights_are_numbers() {
+        for (part, expected) in [
+            ("q=1", Some(1000)),
+            ("Q=0.5", Some(500)),
+            ("q=0.050", Some(50)),
+            ("q=0.", Some(0)),
+            ("q=1.001", None),
+            ("q=.5", None),
+        ] {
+            assert_eq!(weight(part.as_bytes()), expected, "{part}");
         }
     }
 
@@ -267,9 +311,14 @@ mod tests {
         fn there_are_few_variants(value in "[a-z*;=,. 0-9-]{0,60}|(gzip|br|zstd|identity|\\*)(;q=[01](\\.[0-9]{0,4})?)?(, ?(gzip|br|zstd|identity|\\*)(;q=[01](\\.[0-9]{0,3})?)?){0,5}") {
             let offer = offer("zstd,br,gzip");
             let fields = fields(&format!("Accept-Encoding: {value}"));
-            let chosen = value_of(&name_by_choice(&offer), &fields);
+            let value_of = |name: String| {
+                let mut value = Vec::new();
+                write_value(&name, &fields, &mut value);
+                String::from_utf8(value).unwrap()
+            };
+            let chosen = value_of(name_by_choice(&offer));
             prop_assert!([IDENTITY, "gzip", "br", "zstd"].contains(&&*chosen));
-            let accepted = value_of(&name_by_accepted(&offer), &fields);
+            let accepted = value_of(name_by_accepted(&offer));
             // It is chosen from what is accepted.
             prop_assert!(chosen == IDENTITY || accepted.split(", ").any(|name| name == chosen), "{} {}", chosen, accepted);
         }

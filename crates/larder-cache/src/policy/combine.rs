@@ -53,11 +53,7 @@ pub fn completed(
     match storable(request, &head, times, &settings_now) {
         Storable::No(why) => Err(why),
         Storable::Yes(mut renewed) => {
-            renewed.vary = coded::vary_as_before(renewed.vary, terms, request);
-            if terms.vary.is_by_choice() && renewed.vary.names().eq(terms.vary.names()) {
-                // The bytes are those of this variant, whoever asked for the part.
-                renewed.vary = terms.vary.clone();
-            }
+            renewed.vary = coded::vary_as_before(renewed.vary, terms);
             coded::as_before(&mut head, terms);
             // `Age` is in the part only: stored heads have none.
             let of_part = freshness::initial_age(part, renewed.date, times);

@@ -34,10 +34,12 @@ pub mod storable;
 pub mod stored_head;
 pub mod validate;
 pub mod vary;
+mod weight;
 
-use larder_wire::RequestHead;
 use larder_wire::date::Stamp;
 use larder_wire::etag::ETag;
+use larder_wire::range::parse_range;
+use larder_wire::{Method, RequestHead};
 
 pub use audience::{SetCookie, shares_with_authorized};
 pub use by_hook::HookTerms;
@@ -237,6 +239,24 @@ impl Terms {
     /// for nobody who may say who he is, for his answer may be another one.
     pub fn answers(&self, request: &RequestHead) -> bool {
         self.vary.matches(request) && (!self.source.is_ours() || !may_say_who_asks(&request.fields))
+    }
+
+    /// True when a part of this response is an answer to the request, although another one is meant for it: it is the response without a coding
+    /// where the request would get one, for which nothing is stored. A coded body is not fetched in parts, so that the part would come from the
+    /// origin without a coding too. `If-Range` has to name this response.
+    pub fn answers_in_part(&self, request: &RequestHead) -> bool {
+        let fields = &request.fields;
+        request.method == Method::Get
+            && fields.get("Range").is_some_and(|range| parse_range(range).is_some())
+            && self.vary.matches_uncoded(request)
+            && (!self.source.is_ours() || !may_say_who_asks(fields))
+            && coding::accepts_uncoded(fields)
+            && precondition::names_strongly(fields, self.etag.as_ref())
+    }
+
+    /// True when it is the response for requests that get a coding, and has none because there was no room for a coder.
+    pub fn lacks_coding(&self) -> bool {
+        self.coded.is_none() && self.vary.is_for_coding()
     }
 
     /// True while the age is below the lifetime (RFC 9111 section 4.2).

@@ -82,6 +82,12 @@ pub fn range_applies(request: &RequestHead, stored: &ResponseHead, by_choice: bo
     }
 }
 
+/// Whether `If-Range` names a response that has this entity tag, or there is none.
+pub(super) fn names_strongly(fields: &Fields, tag: Option<&ETag>) -> bool {
+    let named = || ETag::parse(only(fields, "If-Range")?);
+    !fields.contains("If-Range") || named().zip(tag).is_some_and(|(named, tag)| named.strong_eq(tag))
+}
+
 /// The time of change that counts for a response without `Last-Modified`.
 enum Otherwise {
     /// Nothing, so that it has changed.

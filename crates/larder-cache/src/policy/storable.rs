@@ -62,6 +62,8 @@ pub enum NotStored {
     Hook,
     /// A service of ICAP changed or answered it in a way that is not for all, or was not asked.
     Icap,
+    /// A part that would take the place of a variant that its request did not select.
+    OtherVariant,
 }
 
 impl NotStored {
@@ -86,7 +88,14 @@ impl NotStored {
         NotStored::Portal,
         NotStored::Hook,
         NotStored::Icap,
+        NotStored::OtherVariant,
     ];
+
+    /// Whether it says something of the next answer under the same key: a portal's page says nothing of the URL, a disk that is behind
+    /// nothing of later, and a part that another variant stands in the way of nothing of what others ask for.
+    pub fn is_of_key(self) -> bool {
+        !matches!(self, NotStored::Portal | NotStored::DiskBehind | NotStored::OtherVariant)
+    }
 
     /// The word that logs and pages show.
     pub fn as_str(self) -> &'static str {
@@ -106,6 +115,7 @@ impl NotStored {
             NotStored::NoFreshness => "no-freshness",
             NotStored::TooLong => "too-long",
             NotStored::DiskBehind => "disk-behind",
+            NotStored::OtherVariant => "other-variant",
             NotStored::Address => "address",
             NotStored::Portal => "portal",
             NotStored::Hook => "hook",

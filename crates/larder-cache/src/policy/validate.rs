@@ -163,7 +163,7 @@ pub fn renew(
     if let Some(why) = storable::forbidden(head.status, &directives.control, settings) {
         return Err(why);
     }
-    let asked = coded::vary_as_before(Vary::of(request, &head).ok_or(NotStored::VaryAny)?, terms, request);
+    let asked = coded::vary_as_before(Vary::of(request, &head).ok_or(NotStored::VaryAny)?, terms);
     let vary = if asked.names().eq(terms.vary.names()) { terms.vary.clone() } else { asked };
     let mut renewed = storable::terms(Some(request), &head, &directives, vary, times, settings);
     // `Age` is in the validation only: stored heads have none.

@@ -11,6 +11,7 @@ use std::fmt;
 use larder_wire::fields::{is_token, trim};
 use larder_wire::{Fields, RequestHead, ResponseHead};
 
+use super::weight::weight;
 use super::{Terms, coding};
 
 /// The fields a response was chosen by, and their values in the request that brought it. One buffer of
@@ -54,11 +55,15 @@ impl Vary {
     /// True when this request would have brought the same response.
     pub fn matches(&self, request: &RequestHead) -> bool {
         let mut line = Vec::new();
-        self.lines.split_inclusive(|&byte| byte == b'\n').all(|held| {
-            line.clear();
-            write_line(name_of(held), &request.fields, &mut line);
-            line == held
-        })
+        self.lines().all(|held| is_line_of(held, &request.fields, &mut line))
+    }
+
+    /// True when this is the response for requests that get no coding of this cache, and this request would have brought it if it were
+    /// such a one.
+    pub(super) fn matches_uncoded(&self, request: &RequestHead) -> bool {
+        let mut line = Vec::new();
+        self.offer_line().is_some_and(coding::is_for_uncoded)
+            && self.lines().all(|held| coding::is_offer(name_of(held)) || is_line_of(held, &request.fields, &mut line))
     }
 
     /// True when the response does not vary: it answers every request.
@@ -68,7 +73,7 @@ impl Vary {
 
     /// The field names, in lower case, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.lines.split_inclusive(|&byte| byte == b'\n').map(name_of)
+        self.lines().map(name_of)
     }
 
     /// Whether it varies by the coding that this cache chooses for a request.
@@ -76,20 +81,43 @@ impl Vary {
         self.names().any(coding::is_by_choice)
     }
 
+    /// Whether it is the response for requests that get a coding of this cache.
+    pub(super) fn is_for_coding(&self) -> bool {
+        self.is_by_choice() && !self.offer_line().is_some_and(coding::is_for_uncoded)
+    }
+
     /// Makes it vary by `name`, with the value that a request with these fields has, and not by the field `old`.
     pub(super) fn replace(&mut self, old: &str, name: &str, fields: &Fields) {
-        let mut lines: Vec<Vec<u8>> = self.lines.split_inclusive(|&byte| byte == b'\n').map(<[u8]>::to_vec).collect();
-        lines.retain(|line| name_of(line) != old && name_of(line) != name);
         let mut line = Vec::new();
         write_line(name, fields, &mut line);
+        self.put(old, &line);
+    }
+
+    /// Makes it vary by the codings that are offered as `held` does, where that does, and not by the field `Accept-Encoding`: the bytes
+    /// have the coding that they had, whatever the present request accepts.
+    pub(super) fn keep_offer(&mut self, held: &Vary) {
+        if let Some(line) = held.offer_line() {
+            self.put("accept-encoding", line);
+        }
+    }
+
+    /// Puts a line in the place of that for `old`.
+    fn put(&mut self, old: &str, line: &[u8]) {
+        let name = name_of(line);
+        let mut lines: Vec<&[u8]> =
+            self.lines().filter(|other| name_of(other) != old && name_of(other) != name).collect();
         lines.push(line);
         lines.sort_unstable_by(|one, other| name_of(one).cmp(name_of(other)));
         self.lines = lines.concat().into();
     }
 
-    /// The name by which it varies beside fields, where it has such a one.
-    pub(super) fn offer_name(&self) -> Option<&str> {
-        self.names().find(|name| coding::is_offer(name))
+    fn lines(&self) -> impl Iterator<Item = &[u8]> {
+        self.lines.split_inclusive(|&byte| byte == b'\n')
+    }
+
+    /// The line for what it varies by beside fields, where it has such a one.
+    fn offer_line(&self) -> Option<&[u8]> {
+        self.lines().find(|line| coding::is_offer(name_of(line)))
     }
 
     /// The whole as bytes, for a store; [`Vary::from_bytes`] takes them back.
@@ -117,12 +145,14 @@ impl fmt::Debug for Vary {
     }
 }
 
-/// Of the stored variants that match a request, the most recent by `Date`, then by arrival.
-pub fn choose<'a, T>(variants: impl Iterator<Item = (&'a Terms, T)>, request: &RequestHead) -> Option<T> {
-    variants
-        .filter(|(terms, _)| terms.answers(request))
-        .max_by_key(|(terms, _)| (terms.date, terms.received))
-        .map(|(_, variant)| variant)
+/// Of the stored variants that match a request, the most recent by `Date`, then by arrival. Where none does, a part may be taken from one
+/// that [`Terms::answers_in_part`].
+pub fn choose<'a, T>(variants: impl Iterator<Item = (&'a Terms, T)> + Clone, request: &RequestHead) -> Option<T> {
+    let newest = |variants: &mut dyn Iterator<Item = (&'a Terms, T)>| {
+        variants.max_by_key(|(terms, _)| (terms.date, terms.received)).map(|(_, variant)| variant)
+    };
+    newest(&mut variants.clone().filter(|(terms, _)| terms.answers(request)))
+        .or_else(|| newest(&mut variants.filter(|(terms, _)| terms.answers_in_part(request))))
 }
 
 fn name_of(line: &[u8]) -> &str {
@@ -130,11 +160,18 @@ fn name_of(line: &[u8]) -> &str {
     std::str::from_utf8(&line[..end]).unwrap_or_default()
 }
 
+/// Whether a request with these fields has this line; `buffer` is for the work.
+fn is_line_of(held: &[u8], fields: &Fields, buffer: &mut Vec<u8>) -> bool {
+    buffer.clear();
+    write_line(name_of(held), fields, buffer);
+    buffer == held
+}
+
 fn write_line(name: &str, fields: &Fields, out: &mut Vec<u8>) {
     out.extend_from_slice(name.as_bytes());
     if coding::is_offer(name) {
         out.push(b':');
-        out.extend_from_slice(coding::value_of(name, fields).as_bytes());
+        coding::write_value(name, fields, out);
     } else if fields.contains(name) {
         out.push(b':');
         match name {
@@ -215,48 +252,50 @@ fn write_member(member: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The value of `q=`, without zeros that say nothing; `None` for any other parameter or a malformed weight.
-fn weight(part: &[u8]) -> Option<&[u8]> {
-    let (b"q=" | b"Q=", value) = part.split_at_checked(2)? else { return None };
-    let valid = match value {
-        [b'0' | b'1'] => true,
-        [b'0', b'.', decimals @ ..] => decimals.len() <= 3 && decimals.iter().all(u8::is_ascii_digit),
-        [b'1', b'.', decimals @ ..] => decimals.len() <= 3 && decimals.iter().all(|&digit| digit == b'0'),
-        _ => false,
-    };
-    if !valid {
-        return None;
-    }
-    let mut short = value;
-    while let [rest @ .., b'0' | b'.'] = short
-        && short.len() > 1
-    {
-        short = rest;
-    }
-    Some(short)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::weight;
+    use super::Vary;
+    use crate::policy::coding::{self, Coding, Offer};
+    use larder_wire::{Fields, Method, RequestHead, ResponseHead, Target, Version};
+
+    /// The request with this field, and what it varies by among the codings and languages.
+    fn asked(accepts: &str) -> (RequestHead, Vary) {
+        let mut fields = Fields::new();
+        fields.push("Accept-Encoding", accepts);
+        fields.push("Accept-Language", "de");
+        let request = RequestHead::new(Method::Get, Target::Origin("/".into()), Version::Http11, fields);
+        let mut response = ResponseHead::new(200);
+        response.fields.push("Vary", "Accept-Encoding, Accept-Language");
+        let mut offer = Offer::default();
+        [Coding::Brotli, Coding::Gzip].into_iter().for_each(|coding| _ = offer.push(coding));
+        let mut vary = Vary::of(&request, &response).unwrap();
+        vary.replace("accept-encoding", &coding::name_by_choice(&offer), &request.fields);
+        (request, vary)
+    }
 
     #[test]
-    fn weights_have_one_spelling() {
-        let rows = [
-            ("q=1", Some("1")),
-            ("q=1.000", Some("1")),
-            ("Q=1.", Some("1")),
-            ("q=0", Some("0")),
-            ("q=0.0", Some("0")),
-            ("q=0.50", Some("0.5")),
-            ("q=0.05", Some("0.05")),
-            ("q=10", None),
-            ("q=1.5", None),
-            ("q=", None),
-            ("x=1", None),
-        ];
-        for (part, expected) in rows {
-            assert_eq!(weight(part.as_bytes()), expected.map(str::as_bytes), "{part}");
-        }
+    fn a_renewed_response_stays_that_of_its_coding() {
+        let (by_br, held) = asked("br");
+        let (by_gzip, _) = asked("gzip");
+        let mut response = ResponseHead::new(200);
+        response.fields.push("Vary", "Origin, Accept-Encoding");
+        let mut renewed = Vary::of(&by_gzip, &response).unwrap();
+        renewed.keep_offer(&held);
+        assert_eq!(renewed.names().collect::<Vec<_>>(), ["accept-encoding/br,gzip", "origin"]);
+        assert!(renewed.matches(&by_br) && !renewed.matches(&by_gzip));
+        let plain = Vary::of(&by_gzip, &response).unwrap();
+        renewed.keep_offer(&plain);
+        assert!(renewed.matches(&by_br), "one without an offer says nothing of it");
+    }
+
+    #[test]
+    fn the_response_without_a_coding_is_known() {
+        let (by_gzip, of_gzip) = asked("gzip");
+        let (mut by_none, of_none) = asked("identity");
+        assert!(of_gzip.is_for_coding() && !of_none.is_for_coding() && !Vary::default().is_for_coding());
+        assert!(of_none.matches_uncoded(&by_gzip) && !of_none.matches(&by_gzip));
+        assert!(!of_gzip.matches_uncoded(&by_none) && !Vary::default().matches_uncoded(&by_none));
+        by_none.fields.set("Accept-Language", "fr");
+        assert!(!of_none.matches_uncoded(&by_none));
     }
 }

@@ -1,24 +1,18 @@
 //! `gzip`, `brotli` and `zstd` of a site.
 
-use super::Reader;
 use super::serve::Scope;
+use super::{Reader, bytes};
 use crate::note::Fate;
 use crate::value::Table;
+use larder_rules::media_type::{is_compressed, is_media_type};
 
 /// The names of a coding in directives, and in `compression` of a `[[site]]`, with its highest level; the preferred one first.
 const CODINGS: [(&str, &str, u64); 3] = [("zstd", "zstd", 9), ("brotli", "br", 7), ("gzip", "gzip", 9)];
 
-/// Types whose bodies are compressed already, which `compression_types` refuses.
-const CODED_ALREADY: [&str; 7] =
-    ["image/", "video/", "audio/", "font/woff", "application/font-woff", "application/zip", "application/gzip"];
-
-/// Images whose bodies become shorter all the same.
-const PLAIN_IMAGES: [&str; 4] = ["image/svg+xml", "image/bmp", "image/x-icon", "image/vnd.microsoft.icon"];
-
 impl Reader {
     /// The codings of a site's responses, where one is on.
     pub(super) fn compression(&mut self, scope: &Scope<'_>, site: &mut Table) {
-        let (mut codings, mut types, mut length) = (Vec::new(), Vec::new(), None);
+        let (mut codings, mut types, mut length, mut is_for_any_type) = (Vec::new(), Vec::new(), None, false);
         for (name, coding, level_max) in CODINGS {
             let first = |name: String| scope.find(&name).first().map(|one| (one.words.clone(), one.note));
             let Some((words, note)) = first(name.to_owned()) else { continue };
@@ -35,11 +29,13 @@ impl Reader {
             });
             codings.push(level.map_or(coding.to_owned(), |level| format!("{coding}:{level}")));
             if let Some((words, note)) = first(format!("{name}_types")) {
+                is_for_any_type |= words.iter().any(|word| word == "*");
                 self.draft.fate(note, Fate::Translated, "types that are compressed already are left out");
-                types.extend(words.into_iter().map(|word| word.to_ascii_lowercase()).filter(|word| is_type(word)));
+                let words = words.into_iter().map(|word| word.to_ascii_lowercase());
+                types.extend(words.filter(|word| is_media_type(word) && !is_compressed(word)));
             }
             if let Some((words, note)) = first(format!("{name}_min_length"))
-                && let Some(bytes) = words.first().and_then(|word| word.parse::<u64>().ok())
+                && let Some(bytes) = words.first().and_then(|word| bytes(word))
             {
                 self.draft.translated(note);
                 length = Some(length.map_or(bytes, |other: u64| other.min(bytes)));
@@ -49,20 +45,16 @@ impl Reader {
             return;
         }
         site.set("compression", codings);
-        // nginx has this type in any case, and no other where none is named.
-        types.push("text/html".to_owned());
-        types.sort_unstable();
-        types.dedup();
-        site.set("compression_types", types);
+        if !is_for_any_type {
+            // nginx has this type in any case, and no other where none is named.
+            types.push("text/html".to_owned());
+            types.sort_unstable();
+            types.dedup();
+            site.set("compression_types", types);
+        }
         // Where nothing is said, it compresses from 20 bytes on; that saves nothing, so Larder's own length is left.
         if let Some(bytes) = length {
             site.set("compression_bytes_min", format!("{bytes}B"));
         }
     }
-}
-
-fn is_type(word: &str) -> bool {
-    word.contains('/')
-        && !word.contains('*')
-        && (PLAIN_IMAGES.contains(&word) || !CODED_ALREADY.iter().any(|start| word.starts_with(start)))
 }

@@ -137,11 +137,11 @@ impl Reader {
                 self.draft.push("listen", listen, &[listener.note]);
             }
         }
-        self.write_doors(listener);
+        self.write_listener_protocols(listener);
     }
 
     /// HTTP/3 and the balancers of a listener that is written, which nginx has for all servers at its address.
-    fn write_doors(&mut self, listener: &Listener) {
+    fn write_listener_protocols(&mut self, listener: &Listener) {
         let address = Value::from(listener.address.to_string());
         let written =
             self.draft.items_mut("listen").iter_mut().find(|item| item.table.find("address") == Some(&address));

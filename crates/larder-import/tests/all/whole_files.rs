@@ -342,6 +342,28 @@ fn codings_of_nginx_are_those_of_a_site() {
     assert!(find(Some("/plain")).get("compression").is_none(), "{}", imported.toml);
 }
 
+/// `larder check` refuses archives, and would take a size for another one.
+#[test]
+fn types_and_sizes_of_codings_are_read_as_nginx_reads_them() {
+    let site = |lines: &str| {
+        let text = format!(
+            "http {{ server {{ listen 80; server_name a.test; gzip on; {lines} location / {{ proxy_pass http://10.0.0.1; }} }} }}"
+        );
+        let toml: toml::Table = imported(Format::Nginx, &text, &mut NoFiles).toml.parse().unwrap();
+        toml["site"][0].clone()
+    };
+    let types = |lines: &str| site(lines).get("compression_types").map(toml::Value::to_string);
+    let archives = "gzip_types application/zstd application/x-gzip application/x-xz application/x-bzip2 application/x-7z-compressed \
+                    application/java-archive application/wasm;";
+    assert_eq!(types(archives).as_deref(), Some(r#"["application/wasm", "text/html"]"#));
+    assert_eq!(types("gzip_types *;"), None);
+    assert_eq!(types("").as_deref(), Some(r#"["text/html"]"#));
+    for (size, bytes) in [("1k", "1024B"), ("1K", "1024B"), ("1m", "1048576B"), ("20", "20B")] {
+        let site = site(&format!("gzip_min_length {size};"));
+        assert_eq!(site["compression_bytes_min"].as_str(), Some(bytes), "{size}");
+    }
+}
+
 /// nginx wants the header of everybody, and believes those that `set_real_ip_from` names.
 #[test]
 fn balancers_before_nginx_are_named() {

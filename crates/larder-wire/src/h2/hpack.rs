@@ -8,7 +8,7 @@ use crate::static_fields::{Found, by_length, find};
 use std::collections::VecDeque;
 
 /// Bytes that a field counts beside its name and value (RFC 7541 section 4.1, RFC 9113 section 10.5.1).
-const OVERHEAD: usize = 32;
+pub const LINE_OVERHEAD_BYTES: usize = 32;
 /// The size of the dynamic table before SETTINGS say otherwise.
 pub const TABLE_BYTES_AT_FIRST: u32 = 4_096;
 
@@ -129,7 +129,7 @@ impl FieldList {
 
     /// Takes the bytes behind this place for a line, where the list may be so long.
     pub(crate) fn end_line(&mut self, begins: usize, name: usize, list_bytes_max: usize) {
-        self.size = self.size.saturating_add(self.bytes.len() - begins + OVERHEAD);
+        self.size = self.size.saturating_add(self.bytes.len() - begins + LINE_OVERHEAD_BYTES);
         if self.size > list_bytes_max || self.is_too_long {
             self.bytes.truncate(begins);
             self.is_too_long = true;
@@ -168,7 +168,7 @@ impl Table {
     }
 
     fn insert(&mut self, name: &[u8], value: &[u8]) {
-        let size = name.len() + value.len() + OVERHEAD;
+        let size = name.len() + value.len() + LINE_OVERHEAD_BYTES;
         self.shrink_to(self.size_max.saturating_sub(size));
         // One that is larger than the table empties it (RFC 7541 section 4.4).
         if size > self.size_max {
@@ -189,7 +189,7 @@ impl Table {
     fn shrink_to(&mut self, size: usize) {
         while self.size > size {
             let Some(oldest) = self.entries.pop_back() else { break };
-            self.size -= oldest.name + oldest.value + OVERHEAD;
+            self.size -= oldest.name + oldest.value + LINE_OVERHEAD_BYTES;
         }
         let first = self.entries.back().map_or(self.begins + self.bytes.len() as u64, |oldest| oldest.at);
         let gone = usize::try_from(first - self.begins).unwrap_or(0).min(self.bytes.len());

@@ -3,7 +3,7 @@
 use super::columns::columns;
 use super::running::Running;
 use super::{Flags, TROUBLE, print};
-use crate::cluster::{MemberShown, Status};
+use crate::cluster::{HomesShown, MemberShown, Status};
 use crate::diagnostics;
 use crate::explain::Harmless;
 use crate::run::summary::span;
@@ -78,21 +78,47 @@ fn text(status: &Status) -> String {
     for (why, count) in &status.refused {
         let _ = writeln!(out, "refused  {count} messages: {}", Harmless(why));
     }
+    if let Some(homes) = &status.homes {
+        out.push_str(&homes_text(homes));
+    }
     out.push('\n');
-    let rows: Vec<[String; 9]> = status.members.iter().map(row).collect();
-    let heads = &["node", "state", "address", "zone", "version", "since", "heard", "behind", "requests/s"];
+    let rows: Vec<[String; 10]> = status.members.iter().map(row).collect();
+    let heads = &["node", "state", "address", "zone", "version", "keys", "since", "heard", "behind", "requests/s"];
     out + &columns(heads, &rows, 5)
 }
 
-fn row(member: &MemberShown) -> [String; 9] {
+/// The questions of nodes to one another.
+fn homes_text(homes: &HomesShown) -> String {
+    let asks = match (homes.asks, homes.answers) {
+        (true, _) => "asked and answered",
+        (false, true) => "answered, not asked: purges of this node are on their way",
+        (false, false) => "neither asked nor answered: purges may not be known here",
+    };
+    let HomesShown { answered, behind, refused, failed, hedged, .. } = homes;
+    let mut text = format!("homes    {asks}\n");
+    let _ = writeln!(
+        text,
+        "asked    {answered} answered, {behind} behind, {refused} refused, {failed} failed, {hedged} late"
+    );
+    let HomesShown { served, served_behind, served_refused, strangers, .. } = homes;
+    let _ = writeln!(
+        text,
+        "was asked  {served} answered, {served_behind} behind, {served_refused} refused, {strangers} strangers"
+    );
+    text
+}
+
+fn row(member: &MemberShown) -> [String; 10] {
     let state = if member.agrees == Some(false) { "differs" } else { &member.state };
     let zone = if member.zone.is_empty() { "-" } else { &member.zone };
+    let keys = member.keys_permille.map_or("-".to_owned(), |share| format!("{}.{} %", share / 10, share % 10));
     [
         member.name.clone(),
         state.to_owned(),
         member.address.clone(),
         zone.to_owned(),
         member.version.clone(),
+        keys,
         span(Duration::from_secs(member.since_seconds)),
         shown(member.heard_millis),
         member.behind.to_string(),
@@ -131,6 +157,7 @@ mod tests {
             }),
             applied: 7,
             outbox: 2,
+            homes: Some(HomesShown { answers: true, answered: 5, strangers: 3, ..HomesShown::default() }),
             members: vec![member("a", "self"), MemberShown { agrees: Some(false), ..member("b", "alive") }],
             ..Status::default()
         };
@@ -140,6 +167,9 @@ mod tests {
             "last known: never",
             "purge 9 is the newest, 7 is applied",
             "2 purges wait",
+            "answered, not asked",
+            "5 answered, 0 behind",
+            "3 strangers",
             "differs",
         ] {
             assert!(said.contains(part), "{part}: {said}");

@@ -32,6 +32,7 @@ mod top;
 
 use crate::activation::PassedSockets;
 use crate::allocator;
+use crate::children;
 use crate::clock;
 use crate::config::places::{self, Here};
 use crate::config::{Config, DiskAdmission, Flag, Loaded, Report, ValueSource, foreign_hint, manual};
@@ -63,6 +64,7 @@ type AnyError = Box<dyn Error + Send + Sync>;
 /// Reads the command line of this process and does what it says.
 pub fn main() -> ExitCode {
     diagnostics::tell_panics();
+    children::all_are_known();
     let cli = Cli::try_parse().unwrap_or_else(|error| {
         let words: Vec<String> = std::env::args().skip(1).collect();
         if let Some(hint) = squid_option(&words).filter(|_| error.use_stderr()) {

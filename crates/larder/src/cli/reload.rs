@@ -60,13 +60,14 @@ pub(super) fn summary(reloaded: &Reloaded) -> String {
 }
 
 /// Tells of an application whose files as they are do not serve.
-fn complain(ReloadedScript { name, outcome, trouble }: &ReloadedScript) -> u8 {
+fn complain(ReloadedScript { name, outcome, trouble, meanwhile }: &ReloadedScript) -> u8 {
     let what = match outcome {
         LoadOutcome::Loading => {
-            "has not begun yet, and what served before goes on: `larder scripts` will say what came of it"
+            let meanwhile = meanwhile.as_ref().map_or(String::new(), |it| format!(", and {}", Harmless(it)));
+            format!("has not begun yet{meanwhile}: `larder scripts` will say what came of it")
         }
-        LoadOutcome::OldGoesOn => "can't be loaded as it is now, and the version before goes on",
-        _ => "can't be loaded, and its requests fail",
+        LoadOutcome::OldGoesOn => "can't be loaded as it is now, and the version before goes on".to_owned(),
+        _ => "can't be loaded, and its requests fail".to_owned(),
     };
     let why = trouble.as_ref().map_or(String::new(), |trouble| format!(": {}", Harmless(trouble)));
     diagnostics::say(format_args!("error: {} {what}{why}", Harmless(name)));

@@ -6,6 +6,7 @@ use crate::control::{OfApplication, OfFailure, OfHook, OfLateLoad, OfLoad, OfPro
 use crate::diagnostics;
 use crate::explain::Harmless;
 use crate::latency::BOUNDS_MICROS;
+use crate::mount::Condition;
 use crate::run::summary::{size, span};
 use crate::script;
 use clap::Args;
@@ -238,7 +239,8 @@ fn load_failure(application: &OfApplication, failure: &OfLoad) -> String {
 }
 
 fn late_load(application: &OfApplication, late: &OfLateLoad) -> String {
-    let goes_on = if application.processes.is_empty() { "requests wait for it" } else { "what served before goes on" };
+    let condition = Condition::ALL.into_iter().find(|condition| application.state == condition.as_str());
+    let goes_on = condition.unwrap_or(Condition::Serving).of_requests();
     let place = if late.place.is_empty() { "where it is, is not known" } else { &late.place };
     let (name, at) = (Harmless(&application.name), moment(late.since_millis));
     format!("\n{name}: process {} is imported still since {at}; {goes_on}\n  {}\n", late.pid, Harmless(place))

@@ -55,6 +55,8 @@ impl Members {
                     return Err(Refusal::NameTaken);
                 }
                 member.since = now;
+                // It was the same node, come back. Another process is refused again at its next heartbeat.
+                self.refused.remove(&beat.name);
             } else if !member.is_alive(now) {
                 member.since = now;
             }

@@ -10,6 +10,7 @@
 //! the place of a hard one. It is a cryptographic hash: nobody makes a purge that takes the place of another one.
 
 use crate::config::{is_reachable, is_subject_word};
+use larder_balance::SPILL_PARTS;
 use larder_cache::store::rules::{Force, Scope};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
@@ -112,6 +113,18 @@ pub struct Heartbeat {
     pub sent_millis: u64,
     /// It goes down.
     pub leaves: bool,
+    /// Where it is asked for responses; nothing while it does not answer.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub home: String,
+    /// The bytes that it can store, by which it has its share of the keys.
+    #[serde(default)]
+    pub capacity: u64,
+    /// How many of 16 parts of its keys it hands on.
+    #[serde(default)]
+    pub spill: u8,
+    /// Questions of other nodes that it answered a second.
+    #[serde(default)]
+    pub answers_per_second: u64,
 }
 
 impl Heartbeat {
@@ -130,7 +143,8 @@ impl Heartbeat {
         let is_right = is_subject_word(&beat.name)
             && is_word(&beat.zone)
             && !beat.instance.is_empty()
-            && (beat.address.is_empty() || is_reachable(&beat.address))
+            && [&beat.address, &beat.home].into_iter().all(|address| address.is_empty() || is_reachable(address))
+            && beat.spill <= SPILL_PARTS
             && marks.into_iter().all(|mark| is_plain(mark));
         if !is_right {
             return Err(Refusal::Value);
@@ -169,7 +183,7 @@ pub struct PurgeMessage {
     pub force: Force,
     /// The node that it was asked of.
     pub from: String,
-    /// A name that no other purge has, so that one that is sent twice is stored once.
+    /// A name that no other purge has, by which its node knows it when it comes back.
     pub id: String,
 }
 
@@ -304,6 +318,10 @@ pub(super) mod tests {
             version: "0.1.0".to_owned(),
             sent_millis: 1_000_000,
             leaves: false,
+            home: "127.0.0.1:4830".to_owned(),
+            capacity: 1 << 30,
+            spill: 0,
+            answers_per_second: 0,
         }
     }
 
@@ -337,6 +355,8 @@ pub(super) mod tests {
             ("no process", beat_with(|it| it["instance"] = "".into()), Refusal::Value),
             ("a zone that is no word", beat_with(|it| it["zone"] = "a b".into()), Refusal::Value),
             ("an address without a port", beat_with(|it| it["address"] = "127.0.0.1".into()), Refusal::Value),
+            ("a home without a port", beat_with(|it| it["home"] = "127.0.0.1".into()), Refusal::Value),
+            ("more than all of its keys", beat_with(|it| it["spill"] = 17.into()), Refusal::Value),
             ("an address with a path", beat_with(|it| it["address"] = "a.example/x:80".into()), Refusal::Value),
             ("a terminal's bytes", beat_with(|it| it["version"] = "\u{1b}[2J".into()), Refusal::Value),
             ("a clock ahead", beat_with(|it| it["sent_millis"] = 1_030_001.into()), Refusal::Clock),
@@ -349,6 +369,10 @@ pub(super) mod tests {
         assert_eq!(Heartbeat::parse(&named("a b"), "a b", 1_000_000), Err(Refusal::Value));
         assert!(parse(&beat_with(|it| it["sent_millis"] = 1_030_000.into())).is_ok());
         assert!(parse(&beat_with(|it| it["more"] = 1.into())).is_ok(), "a later version may say more");
+        let without = beat_with(|it| {
+            ["home", "capacity", "spill"].iter().for_each(|name| _ = it.as_object_mut().unwrap().remove(*name))
+        });
+        assert_eq!(parse(&without).map(|beat| beat.home), Ok(String::new()), "an earlier version says less");
     }
 
     fn purge(scope: Scope, force: Force) -> PurgeMessage {

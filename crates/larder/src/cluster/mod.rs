@@ -4,29 +4,36 @@
 //! applies those of others ([`replica`]), and keeps the gate of the cache (`larder_cache::cache::Gate`). No request passes through it; a hit
 //! meets nothing of it but the gate. The store's own purge log stays the truth on each node: a purge from the stream is one more rule in it.
 //!
-//! [`message`], [`members`], [`replica`] and [`waiting`] are values and `now` in, decisions out.
+//! Nodes ask one another for responses, too ([`homes`], [`node_key`]): workers do that, with what the thread tells them.
+//!
+//! [`message`], [`members`], [`node_key`], [`replica`] and [`waiting`] are values and `now` in, decisions out.
 
 mod files;
+mod homes;
 mod members;
 mod message;
 #[cfg(feature = "cluster")]
 mod nats;
 #[cfg(feature = "cluster")]
 mod node;
+mod node_key;
 mod replica;
 mod status;
 mod waiting;
 
+pub use homes::{Hold, Home, HomeCounts, Homes, MayAsk, place_of};
 pub use message::Refusal;
 #[cfg(feature = "cluster")]
 pub use node::{Surroundings, run};
+pub use node_key::{Asked, FIELD as NODE_FIELD, Question, key_hash};
 #[cfg(test)]
 pub use status::StreamShown;
-pub use status::{MemberShown, Status};
+pub use status::{HomesShown, MemberShown, Status};
 
-use crate::config::{Apart, ClusterSettings, Config};
+use crate::clock;
+use crate::config::{Apart, ClusterSettings, Config, read_cluster_secret};
 use files::Outbox;
-use larder_cache::cache::Cache;
+use larder_cache::cache::{Cache, Gate};
 use larder_cache::store::rules::{Force, Scope};
 use message::PurgeMessage;
 use serde::{Deserialize, Serialize};
@@ -49,9 +56,12 @@ pub struct Cluster {
     orders: orders::Sender<Order>,
     /// Numbers for the metrics.
     pub counts: Counts,
+    /// The homes of keys, where nodes ask one another.
+    pub homes: Option<Homes>,
     /// How often its thread met a broken invariant and began anew.
     pub restarts: AtomicU64,
-    is_ready: AtomicBool,
+    /// Whether the purges of others have been caught up with once.
+    has_caught_up: AtomicBool,
 }
 
 /// The other end of [`Cluster`], for its thread.
@@ -60,7 +70,14 @@ pub struct Orders(orders::Receiver<Order>);
 /// An order to the thread.
 enum Order {
     /// Have all nodes apply a purge that is in force here already.
-    Spread { scopes: Vec<Scope>, force: Force, durability: PurgeDurability, reply: oneshot::Sender<Spread> },
+    Spread {
+        scopes: Vec<Scope>,
+        force: Force,
+        durability: PurgeDurability,
+        /// Until the stream has brought it back, no other node is asked.
+        hold: Option<Hold>,
+        reply: oneshot::Sender<Spread>,
+    },
     /// Say how things are.
     Status(mpsc::Sender<Status>),
 }
@@ -79,8 +96,6 @@ pub enum PurgeDurability {
 pub struct Counts {
     /// Nodes that live, this one included.
     pub members: AtomicU64,
-    /// Whether the gate is shut: 1, else 0.
-    pub gate_shut: AtomicU64,
     /// How often it was shut.
     pub gate_shuts: AtomicU64,
     /// The number of the last purge that was applied.
@@ -99,7 +114,8 @@ pub struct Counts {
     pub outbox: AtomicU64,
     /// How often the stream was another one, or ran backwards.
     pub streams_anew: AtomicU64,
-    /// How often the stream was read again because another node knew other purges.
+    /// How often the stream was read again because another node knew other purges, or the
+    /// last purge that was applied here is not in it any more.
     pub readings_again: AtomicU64,
     /// Messages that were refused, by the number of their [`Refusal`].
     pub refused: [AtomicU64; Refusal::ALL.len()],
@@ -140,6 +156,11 @@ impl Spread {
         Spread { state: "refused".to_owned(), trouble: Some(trouble.to_owned()), ..Spread::default() }
     }
 
+    /// Whether it holds on this node alone.
+    fn is_refused(&self) -> bool {
+        self.state == "refused"
+    }
+
     /// The same in a sentence without a full stop.
     pub fn words(&self) -> String {
         let trouble = self.trouble.as_deref().unwrap_or("for no known reason");
@@ -164,28 +185,54 @@ impl Cluster {
         if !settings.is_on() {
             return None;
         }
+        // The file was read when the settings were checked; without it nobody is asked or answered.
+        let secret = settings.listen.and(settings.secret_file.as_deref()).map(read_cluster_secret).transpose();
+        let secret = secret.inspect_err(|trouble| tracing::error!("keys have no homes: {trouble}")).unwrap_or_default();
+        let homes = secret.map(|secret| Homes::new(node_name(settings), &secret));
         if settings.apart != Apart::Serve {
             cache.gate().shut();
         }
         let (send, receive) = orders::channel(ORDERS_MAX);
-        let is_ready = AtomicBool::new(settings.apart == Apart::Serve);
         Some((
-            Arc::new(Cluster { orders: send, counts: Counts::default(), restarts: AtomicU64::new(0), is_ready }),
+            Arc::new(Cluster {
+                orders: send,
+                counts: Counts::default(),
+                homes,
+                restarts: AtomicU64::new(0),
+                has_caught_up: AtomicBool::new(false),
+            }),
             Orders(receive),
         ))
     }
 
-    /// Whether the purges of others have been caught up with.
-    pub fn is_ready(&self) -> bool {
-        self.is_ready.load(Ordering::Relaxed)
+    /// Whether requests may come: the purges of others have been caught up with, and stored responses are not refused now. The gate shuts
+    /// by itself, also where the thread of the cluster is gone.
+    pub fn is_ready(&self, gate: &Gate, apart: Apart) -> bool {
+        match apart {
+            Apart::Serve => true,
+            Apart::Refuse if gate.is_shut(clock::now()) => false,
+            Apart::Refuse | Apart::Validate => self.has_caught_up.load(Ordering::Relaxed),
+        }
+    }
+
+    /// To be held from before a purge comes into force here until [`Cluster::spread`] takes it over: other nodes could bring what is
+    /// purged.
+    pub fn hold(&self) -> Option<Hold> {
+        self.homes.as_ref().map(Homes::hold)
     }
 
     /// Has all other nodes apply a purge that is in force here already, and waits until they have, or have shut their gates, or until
     /// the purge lies in the outbox.
-    pub async fn spread(&self, scopes: Vec<Scope>, force: Force, durability: PurgeDurability) -> Spread {
+    pub async fn spread(
+        &self,
+        scopes: Vec<Scope>,
+        force: Force,
+        durability: PurgeDurability,
+        hold: Option<Hold>,
+    ) -> Spread {
         const ENDS: &str = "the thread of the cluster ended before it knew: the server goes down, or its log says why";
         let (reply, answer) = oneshot::channel();
-        match self.orders.send(Order::Spread { scopes, force, durability, reply }).await {
+        match self.orders.send(Order::Spread { scopes, force, durability, hold, reply }).await {
             Ok(()) => answer.await.unwrap_or_else(|_| Spread::refused(ENDS)),
             Err(_) => Spread::refused(ENDS),
         }
@@ -225,14 +272,29 @@ pub fn queue_without_server(
     scopes: Vec<Scope>,
     force: Force,
 ) -> io::Result<Spread> {
-    queue(folder, &node_name(settings), scopes, force, "no larder runs here")
+    let node = node_name(settings);
+    let mut outbox = Outbox::open(folder, &node)?;
+    outbox.append(&messages(scopes, force, &node))?;
+    Ok(Spread::queued(outbox.len(), "no larder runs here"))
 }
 
-/// Puts a purge into the outbox of a folder of which no node uses it now.
-fn queue(folder: &Path, node: &str, scopes: Vec<Scope>, force: Force, why: &str) -> io::Result<Spread> {
-    let mut outbox = Outbox::open(folder, node)?;
-    outbox.append(&messages(scopes, force, node))?;
-    Ok(Spread::queued(outbox.len(), why))
+/// Puts purges into the outbox because of `why`, and counts them: it comes to the others when the stream takes it.
+fn queue(outbox: Result<&mut Outbox, &str>, counts: &Counts, purges: &[PurgeMessage], why: &str) -> Spread {
+    let appended = outbox.map_err(str::to_owned).and_then(|outbox| {
+        outbox.append(purges).map_err(|error| error.to_string())?;
+        Ok(outbox.len())
+    });
+    match appended {
+        Ok(waiting) => {
+            counts.purges_queued.fetch_add(purges.len() as u64, Ordering::Relaxed);
+            counts.outbox.store(waiting as u64, Ordering::Relaxed);
+            Spread::queued(waiting, why)
+        }
+        Err(error) => {
+            counts.purges_refused.fetch_add(purges.len() as u64, Ordering::Relaxed);
+            Spread::refused(&format!("{why}; {error}"))
+        }
+    }
 }
 
 /// A name that no other process and no other purge has, and that nobody can guess: by its name a node knows its own purge when it comes

@@ -1,5 +1,6 @@
 //! The thread of a node: what comes from NATS, from the rest of the server and from the clock, one after the other.
 
+mod home_table;
 mod own_purges;
 mod reading;
 mod shown;
@@ -10,13 +11,14 @@ use super::message::{Heartbeat, MESSAGE_VERSION, PurgeMessage, Refusal};
 use super::nats::{self, News, NotTaken, Numbers};
 use super::replica::{Question, Replica, Seen, StreamFacts};
 use super::waiting::Waiting;
-use super::{Cluster, Order, Orders, Spread, mark};
+use super::{Cluster, Counts, Order, Orders, Spread, mark};
 use crate::caught::caught;
 use crate::clock;
 use crate::config::{Apart, ClusterSettings};
 use async_nats::jetstream::Context;
 use async_nats::{Client, connection::State};
 use futures_util::{FutureExt, StreamExt};
+use home_table::HomeState;
 use larder_cache::cache::{Cache, Purging};
 use larder_cache::store::rules::{Force, Scope};
 use reading::{Reader, next_purge};
@@ -69,6 +71,10 @@ pub struct Surroundings {
     pub name: String,
     /// Where other nodes reach it.
     pub address: String,
+    /// Where other nodes ask this one for responses, if they do.
+    pub home: Option<String>,
+    /// The bytes that this node can store.
+    pub capacity: u64,
     /// The folder of the store.
     pub folder: PathBuf,
     /// The cache.
@@ -130,6 +136,7 @@ struct Node {
     trouble: Option<String>,
     gate: GateState,
     requests: Rate,
+    home_state: HomeState,
     began: Instant,
     compared: Instant,
     read_again: (Instant, Duration),
@@ -179,11 +186,12 @@ async fn serve_on(
             }
         };
         tracing::error!("this node is in no cluster: {why}; the next try is in {} s", rest.as_secs());
-        if (around.apart)() != Apart::Serve {
-            around.cache.gate().shut();
+        if let Some(homes) = &cluster.homes {
+            homes.close();
         }
         let end = tokio::time::sleep(rest);
-        if answer_without_node(&mut orders, &around, &why, end, stop.clone()).await == Rested::Stopped {
+        let rested = answer_without_node(&mut orders, (&around, &cluster.counts), &why, end, stop.clone()).await;
+        if rested == Rested::Stopped {
             return;
         }
         let lasted = clock::instant().saturating_duration_since(began) >= REST_MAX;
@@ -197,23 +205,30 @@ enum Rested {
     Stopped,
 }
 
-/// Queues purges while there is no node.
+/// Queues purges while there is no node, and keeps the gate shut.
 async fn answer_without_node(
     orders: &mut Receiver<Order>,
-    around: &Surroundings,
+    (around, counts): (&Surroundings, &Counts),
     why: &str,
     end: impl Future<Output = ()>,
     stop: impl Future<Output = ()>,
 ) -> Rested {
     let (mut end, mut stop) = (std::pin::pin!(end), std::pin::pin!(stop));
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut outbox = Outbox::open(&around.folder, &around.name).map_err(|error| error.to_string());
     loop {
         tokio::select! {
             () = &mut stop => return Rested::Stopped,
             () = &mut end => return Rested::Enough,
+            // A reload may change `cluster.apart`.
+            _ = tick.tick() => if (around.apart)() != Apart::Serve {
+                around.cache.gate().shut();
+            },
             Some(order) = orders.recv() => if let Order::Spread { scopes, force, reply, .. } = order {
-                let queued = super::queue(&around.folder, &around.name, scopes, force, why);
+                let outbox = outbox.as_mut().map_err(|error| error.as_str());
                 // The caller may have gone.
-                let _ = reply.send(queued.unwrap_or_else(|error| Spread::refused(&format!("{why}; {error}"))));
+                let _ = reply.send(super::queue(outbox, counts, &super::messages(scopes, force, &around.name), why));
             },
         }
     }
@@ -248,7 +263,7 @@ async fn serve(
             Some(order) = orders.recv(), if node.publishing < PUBLISHING_MAX => node.obey(order),
             Some(news) = news.recv() => node.learn(news),
             _ = beat.tick() => node.beat(Leaves::No).await,
-            _ = tick.tick() => node.tick(),
+            _ = tick.tick() => node.tick().await,
         }
         node.settle();
     }
@@ -287,6 +302,7 @@ impl Node {
             trouble: Some("NATS was not reached yet".to_owned()),
             gate: GateState::Shut,
             requests: Rate { at: now, requests: (around.load)().0, per_second: 0 },
+            home_state: HomeState::new(),
             began: now,
             compared: now,
             read_again: (now, COMPARE_EVERY),
@@ -340,15 +356,19 @@ impl Node {
     }
 
     /// Ten times a second: what is late, and the gate.
-    fn tick(&mut self) {
+    async fn tick(&mut self) {
         let now = clock::instant();
         self.members.tick(now);
+        self.publish_homes();
         if self.position_is_due(now) {
             self.write_position();
         }
         if now.saturating_duration_since(self.compared) >= COMPARE_EVERY {
             self.compared = now;
-            self.compare(now);
+            if self.compare(now) && self.homes().is_some() {
+                // A node that lacked a purge may have answered a question of this one, which had it.
+                self.apply(vec![(Scope::All, Force::Validate)]).await;
+            }
         }
         let has = |reader: &Reader, facts: &StreamFacts| facts.messages == 0 || reader.last.0 >= facts.last.applied;
         let lacks_purges = |reader: &Reader| self.facts.as_ref().is_some_and(|facts| !has(reader, facts));
@@ -363,9 +383,11 @@ impl Node {
         let now = clock::instant();
         self.note_connection(now);
         self.forget_own();
-        self.waiting.settle(&self.replica, &self.members, now);
         self.keep_gate();
         self.count(now);
+        self.settle_homes();
+        // Callers come last: a purge that was answered as applied is one that this node answers others by.
+        self.waiting.settle(&self.replica, &self.members, now);
     }
 
     fn keep_gate(&mut self) {
@@ -400,19 +422,14 @@ impl Node {
                 }
             }
         }
-        let was_ready = self.cluster.is_ready();
-        let ready = match state {
-            GateState::Open => was_ready || self.replica.is_whole(),
-            GateState::Off => true,
-            GateState::Shut => was_ready && apart != Apart::Refuse,
-        };
-        self.cluster.is_ready.store(ready, Ordering::Relaxed);
+        if state == GateState::Open && self.replica.is_whole() {
+            self.cluster.has_caught_up.store(true, Ordering::Relaxed);
+        }
     }
 
     fn count(&self, now: Instant) {
         let counts = &self.cluster.counts;
         counts.members.store(self.members.alive(now).count() as u64 + 1, Ordering::Relaxed);
-        counts.gate_shut.store(u64::from(self.gate == GateState::Shut), Ordering::Relaxed);
         counts.applied.store(self.replica.applied(), Ordering::Relaxed);
         counts.behind.store(self.last().saturating_sub(self.replica.applied()), Ordering::Relaxed);
         counts.outbox.store(self.outbox.as_ref().map_or(0, |outbox| outbox.len() as u64), Ordering::Relaxed);
@@ -473,12 +490,17 @@ impl Node {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             sent_millis: wall_millis(),
             leaves: leaves == Leaves::Yes,
+            home: self.told_home(),
+            capacity: self.around.capacity,
+            spill: self.home_state.spill.parts(),
+            answers_per_second: self.home_state.answers.per_second,
         }
     }
 
     /// Twice a second: tells the others, and asks the stream about itself.
     async fn beat(&mut self, leaves: Leaves) {
         self.requests.count((self.around.load)().0);
+        self.note_answers();
         if !self.is_connected() {
             return;
         }
@@ -506,6 +528,9 @@ impl Node {
 
     async fn leave(&mut self, orders: &mut Receiver<Order>) {
         orders.close();
+        if let Some(homes) = self.homes() {
+            homes.close();
+        }
         self.write_position();
         // The others wait for this node no more once they know, and it answers requests until it has drained.
         if (self.around.apart)() != Apart::Serve {
@@ -577,6 +602,9 @@ impl Node {
 
     async fn begin_anew(&mut self) {
         add(&self.cluster.counts.streams_anew, 1);
+        if let Some(homes) = self.homes() {
+            homes.close();
+        }
         tracing::warn!("the stream of purges is another one or has lost purges: everything that is stored is purged");
         self.reader = None;
         self.acknowledged = 0;
@@ -622,23 +650,25 @@ impl Node {
         }
     }
 
-    /// Compares digests; a difference means that one of the two lacks purges, and nobody knows which.
-    fn compare(&mut self, now: Instant) {
+    /// Compares digests; a difference means that one of the two lacks purges, and nobody knows which. Gives whether the stream is read
+    /// again for one.
+    fn compare(&mut self, now: Instant) -> bool {
         if !self.replica.is_whole() {
-            return;
+            return false;
         }
         let differs = self.members.alive(now).find(|member| agrees(&member.beat, &self.replica) == Some(false));
         let Some(name) = differs.map(|member| member.beat.name.clone()) else {
             self.read_again.1 = COMPARE_EVERY;
-            return;
+            return false;
         };
         let (at, rest) = self.read_again;
         if now.saturating_duration_since(at) < rest {
-            return;
+            return false;
         }
         tracing::warn!("{name} knows other purges with the same numbers: the stream is read again");
         self.read_again = (now, (rest * 2).min(READ_AGAIN_MAX));
         self.read_again();
+        true
     }
 
     fn forget_position(&mut self) {

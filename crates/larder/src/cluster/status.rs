@@ -34,6 +34,36 @@ pub struct Status {
     pub members: Vec<MemberShown>,
     /// Messages that were refused, by reason.
     pub refused: BTreeMap<String, u64>,
+    /// The questions of nodes to one another, where keys have homes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub homes: Option<HomesShown>,
+}
+
+/// The questions of nodes to one another, since the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HomesShown {
+    /// Whether this node asks others now.
+    pub asks: bool,
+    /// Whether it answers others now.
+    pub answers: bool,
+    /// Answers of homes that were taken.
+    pub answered: u64,
+    /// Homes that lacked purges.
+    pub behind: u64,
+    /// Homes that refused.
+    pub refused: u64,
+    /// Homes that gave no answer.
+    pub failed: u64,
+    /// Homes beside which the origin was asked.
+    pub hedged: u64,
+    /// Answers that were given to other nodes.
+    pub served: u64,
+    /// Questions for which purges were missing here.
+    pub served_behind: u64,
+    /// Questions that were refused.
+    pub served_refused: u64,
+    /// Requests of strangers.
+    pub strangers: u64,
 }
 
 /// The stream of purges.
@@ -78,6 +108,15 @@ pub struct MemberShown {
     pub settings: u64,
     /// Requests that it answers a second.
     pub requests_per_second: u64,
+    /// Where it is asked for responses; nothing while it does not answer.
+    #[serde(default)]
+    pub home: String,
+    /// The thousandths of the keys that it is the home of, as the node that was asked sees it.
+    #[serde(default)]
+    pub keys_permille: Option<u32>,
+    /// The sixteenths of its keys that it hands on.
+    #[serde(default)]
+    pub spill: u8,
     /// How far its clock is ahead of the one here, in milliseconds, the way of the message included.
     pub clock_millis: i64,
 }

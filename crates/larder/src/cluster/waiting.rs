@@ -2,7 +2,7 @@
 //! out.
 
 use super::Spread;
-use super::members::{BEAT_EVERY, Members};
+use super::members::{BEAT_EVERY, Member, Members};
 use super::replica::{GATE_AFTER, Replica};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -32,8 +32,7 @@ pub struct Waiting {
 
 impl Waiting {
     /// Waits for a purge that the stream has acknowledged with this number. A node that was heard of late is waited for also where it
-    /// seems dead: until its gate is shut it serves what it has. All that live are members at the time beside them: nodes that are heard
-    /// of until then are waited for, too.
+    /// seems dead: until its gate is shut it serves what it has. All that live are members at the time beside them.
     pub fn begin(
         &mut self,
         number: u64,
@@ -41,13 +40,10 @@ impl Waiting {
         now: Instant,
         reply: oneshot::Sender<Spread>,
     ) {
-        let may_serve = members
-            .iter()
-            .filter(|member| !member.beat.leaves && now.saturating_duration_since(member.heard) < WAIT_MAX);
-        let nodes = may_serve.map(|member| member.beat.name.clone()).collect();
-        let unknown = members.refused_within(WAIT_MAX, now).map(str::to_owned).collect();
-        let heard_by = (now < heard_by).then_some(heard_by);
-        self.all.push(Awaited { number, nodes, unknown, heard_by, until: now + WAIT_MAX, reply });
+        let (nodes, unknown, until) = (Vec::new(), Vec::new(), now + WAIT_MAX);
+        let mut awaited = Awaited { number, nodes, unknown, heard_by: Some(heard_by), until, reply };
+        awaited.hear(members, now);
+        self.all.push(awaited);
     }
 
     /// Answers the callers whose purge is applied on all other nodes, or by whom nothing more is waited for. On this node it was in force
@@ -55,7 +51,8 @@ impl Waiting {
     pub fn settle(&mut self, replica: &Replica, members: &Members, now: Instant) {
         self.all.iter_mut().for_each(|awaited| awaited.hear(members, now));
         let is_over = |awaited: &mut Awaited| {
-            awaited.heard_by.is_none() && (awaited.until <= now || missing(awaited, members, replica).is_empty())
+            awaited.heard_by.is_none()
+                && (awaited.until <= now || awaited.unknown.is_empty() && missing(awaited, members, replica).is_empty())
         };
         for awaited in self.all.extract_if(.., is_over) {
             let missing: Vec<String> = missing(&awaited, members, replica).into_iter().map(str::to_owned).collect();
@@ -80,20 +77,15 @@ impl Waiting {
 }
 
 impl Awaited {
-    /// Notes the nodes that were heard of since, while not all that live have had time to be.
+    /// Notes the nodes that may serve, once all that live have had time to be heard of.
     fn hear(&mut self, members: &Members, now: Instant) {
-        let Some(heard_by) = self.heard_by else { return };
-        for name in members.refused_within(WAIT_MAX, now) {
-            if !self.unknown.iter().any(|known| known == name) {
-                self.unknown.push(name.to_owned());
-            }
+        if self.heard_by.take_if(|heard_by| now >= *heard_by).is_none() {
+            return;
         }
-        for member in members.alive(now) {
-            if !self.nodes.contains(&member.beat.name) {
-                self.nodes.push(member.beat.name.clone());
-            }
-        }
-        self.heard_by = (now < heard_by).then_some(heard_by);
+        let may_serve =
+            |member: &&Member| !member.beat.leaves && now.saturating_duration_since(member.heard) < WAIT_MAX;
+        self.nodes = members.iter().filter(may_serve).map(|member| member.beat.name.clone()).collect();
+        self.unknown = members.refused_within(WAIT_MAX, now).map(str::to_owned).collect();
     }
 }
 

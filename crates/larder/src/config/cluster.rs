@@ -1,6 +1,8 @@
-//! Settings of a cluster: the NATS servers by which several machines hear of one another's purges.
+//! Settings of a cluster: the NATS servers by which several machines hear of one another's purges, and where they ask one another.
 
-use std::path::PathBuf;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Servers of NATS that may be named; a client tries them in turns.
 const SERVERS_MAX: usize = 16;
@@ -19,6 +21,14 @@ pub struct ClusterSettings {
     pub zone: String,
     /// HOST:PORT at which other nodes reach this one; empty: the first listener.
     pub address: String,
+    /// Where other nodes ask this one for responses; without it keys have no homes here.
+    pub listen: Option<SocketAddr>,
+    /// HOST:PORT by which other nodes come to `listen`; empty: that address itself.
+    pub advertise: String,
+    /// A file with the secret by which nodes know one another.
+    pub secret_file: Option<PathBuf>,
+    /// How long the home of a key may take for the head of its answer before the origin is asked beside it.
+    pub home_wait: Duration,
     /// The use of stored responses while purges of other nodes may not be known.
     pub apart: Apart,
     /// The first word of all subjects, and of the stream's name.
@@ -44,6 +54,10 @@ impl Default for ClusterSettings {
             name: String::new(),
             zone: String::new(),
             address: String::new(),
+            listen: None,
+            advertise: String::new(),
+            secret_file: None,
+            home_wait: Duration::from_secs(2),
             apart: Apart::Validate,
             subjects: "larder".to_owned(),
             purges_max: 1_000_000,
@@ -62,9 +76,18 @@ impl ClusterSettings {
         !self.nats.is_empty()
     }
 
+    /// Where other nodes come to `cluster.listen`, which is bound to this address; `None` where they can't be told.
+    pub fn advertised(&self, bound: SocketAddr) -> Option<String> {
+        match self.advertise.is_empty() {
+            false => Some(self.advertise.clone()),
+            true => (!bound.ip().is_unspecified()).then(|| bound.to_string()),
+        }
+    }
+
     /// The files that it names, with their settings.
     pub fn files(&self) -> impl Iterator<Item = (&'static str, &PathBuf)> {
         let files = [
+            ("cluster.secret_file", &self.secret_file),
             ("cluster.credentials", &self.credentials),
             ("cluster.nkey", &self.nkey),
             ("cluster.ca", &self.ca),
@@ -81,6 +104,22 @@ impl ClusterSettings {
             self.nats.push(text.to_owned());
         }
         is_server
+    }
+}
+
+/// The shortest secret of a cluster, in bytes.
+pub const CLUSTER_SECRET_BYTES_MIN: usize = 32;
+
+/// The secret in a file, without space around it; an error says what is wrong with it.
+pub fn read_cluster_secret(file: &Path) -> Result<Vec<u8>, String> {
+    let shown = file.display();
+    let bytes = std::fs::read(file).map_err(|error| format!("cannot read {shown}: {error}"))?;
+    let secret = bytes.trim_ascii();
+    match secret.len() {
+        len if len < CLUSTER_SECRET_BYTES_MIN => {
+            Err(format!("the secret in {shown} has {len} bytes, fewer than {CLUSTER_SECRET_BYTES_MIN}"))
+        }
+        _ => Ok(secret.to_vec()),
     }
 }
 

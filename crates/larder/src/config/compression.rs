@@ -1,7 +1,9 @@
 //! Settings of a site about the codings that Larder gives to its responses (docs/compression.md).
 
+use super::Site;
 use larder_cache::policy::{Coding, Offer};
-use larder_wire::fields::is_token;
+use larder_rules::media_type::{is_compressed, is_media_type};
+use std::sync::Arc;
 
 /// The codings of a site's responses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,22 +103,16 @@ impl Compression {
     /// Takes one more media type; false for a text that is none, and for types whose bodies are compressed already.
     pub(super) fn push_type(&mut self, text: &str) -> bool {
         let text = text.to_ascii_lowercase();
-        let is_type = text.split_once('/').is_some_and(|(kind, name)| {
-            is_token(kind.as_bytes()) && is_token(name.as_bytes()) && (!name.contains('*') || text == "text/*")
-        });
         self.types.push(text.as_str().into());
-        is_type && !is_coded_already(&text)
+        is_media_type(&text) && !is_compressed(&text)
     }
 }
 
-/// Whether bodies of this type hardly become shorter.
-fn is_coded_already(media_type: &str) -> bool {
-    let starts = ["video/", "audio/", "font/woff", "application/font-woff"];
-    let archives = ["zip", "gzip", "x-gzip", "zstd", "x-xz", "x-bzip2", "x-7z-compressed", "java-archive"];
-    let plain_images = ["image/svg+xml", "image/bmp", "image/x-icon", "image/vnd.microsoft.icon"];
-    starts.iter().any(|start| media_type.starts_with(start))
-        || media_type.strip_prefix("application/").is_some_and(|name| archives.contains(&name))
-        || (media_type.starts_with("image/") && !plain_images.contains(&media_type))
+impl Site {
+    /// The codings of its responses, where they get any.
+    pub fn compression(&self) -> Option<Arc<Compression>> {
+        (!self.compression.offer.is_empty()).then(|| Arc::clone(&self.compression))
+    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ const BESIDE_BYTES: u64 = 24_000_000;
 /// Lowers a memory budget that is not configured to half of the container's limit, and reports that; warns of a
 /// configured one that does not fit.
 pub fn fit(config: &mut Config, is_said: bool) -> Option<String> {
-    fit_to(config, is_said, limit_bytes(Path::new("/"))?)
+    fit_to(config, is_said, limit_bytes()?)
 }
 
 fn fit_to(config: &mut Config, is_said: bool, limit: u64) -> Option<String> {
@@ -30,8 +30,13 @@ fn fit_to(config: &mut Config, is_said: bool, limit: u64) -> Option<String> {
     Some(format!("the container has {limit} bytes of memory: `memory` is {}, not {asked}", config.memory_bytes))
 }
 
+/// The memory that this process may have as one of its control group (`MemoryMax=` of a unit, the limit of a container), in bytes.
+pub fn limit_bytes() -> Option<u64> {
+    limit_bytes_below(Path::new("/"))
+}
+
 /// The smallest limit on the way from this process's group to the root, in either version of cgroups.
-fn limit_bytes(root: &Path) -> Option<u64> {
+fn limit_bytes_below(root: &Path) -> Option<u64> {
     let groups = std::fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     groups.lines().filter_map(|line| limit_of(root, line)).min()
 }
@@ -65,15 +70,15 @@ mod tests {
     fn the_smallest_limit_on_the_way_up_counts() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
-        assert_eq!(limit_bytes(root), None);
+        assert_eq!(limit_bytes_below(root), None);
         write(root, "proc/self/cgroup", "0::/a/b\n");
-        assert_eq!(limit_bytes(root), None);
+        assert_eq!(limit_bytes_below(root), None);
         write(root, "sys/fs/cgroup/a/b/memory.max", "max\n");
         write(root, "sys/fs/cgroup/a/memory.max", "100000000\n");
-        assert_eq!(limit_bytes(root), Some(100_000_000));
+        assert_eq!(limit_bytes_below(root), Some(100_000_000));
         write(root, "proc/self/cgroup", "5:cpu:/x\n4:memory:/y\n");
         write(root, "sys/fs/cgroup/memory/memory.limit_in_bytes", "50000000\n");
-        assert_eq!(limit_bytes(root), Some(50_000_000));
+        assert_eq!(limit_bytes_below(root), Some(50_000_000));
     }
 
     #[test]

@@ -62,7 +62,7 @@ fields! {
     Rule "rule": "The rule that decided about the request, or the last one that held, with its place; where one did, as the one below. Of a refusal also the list and the entry that covered the request.",
     Mark "mark": "The mark of the last rule that has one.",
     BandwidthMicros "bandwidth_micros": "Microseconds that the answer waited under limits of bandwidth; where any counted.",
-    Way "way": "Through whom the origin was asked, as `parent office`, or the sibling that sent the response; where parents or siblings were meant.",
+    Way "way": "Through whom the origin was asked, as `parent office`, or the sibling or node of the cluster that sent the response, as `node b`; where parents, siblings or nodes were meant.",
     OriginVersion "origin_version": "`HTTP/2`, where the origin was asked by it; in JSON lines then alone.",
     SquidCode "squid_code": "Squid's word for `outcome`, as `TCP_MISS`; not in JSON lines.",
     SquidFrom "squid_from": "Squid's words for where the answer came from, as `HIER_DIRECT/www.example.org`; not in JSON lines.",

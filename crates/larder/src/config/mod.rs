@@ -49,7 +49,7 @@ pub mod url;
 
 pub use access::{Access, EXTERNAL_MAX};
 pub use acme::{Acme, AcmeChallenge, SiteCertificate};
-pub use cluster::{Apart, CLUSTER_NAME_BYTES_MAX, ClusterSettings, is_reachable, is_subject_word};
+pub use cluster::{Apart, CLUSTER_NAME_BYTES_MAX, ClusterSettings, is_reachable, is_subject_word, read_cluster_secret};
 pub use foreign::hint as foreign_hint;
 pub use forward::{ForwardHooks, ForwardParents};
 pub use helper::{ForwardHelpers, Helper, HelperFailure};
@@ -449,7 +449,7 @@ pub struct Site {
     /// The version of the PROXY protocol by which the origin is told of the client.
     pub proxy_protocol: Option<ProxyVersion>,
     /// The codings that Larder gives to its responses.
-    pub compression: Compression,
+    pub compression: Arc<Compression>,
     /// Whether its TLS goes to the origin unopened.
     pub pass_through: bool,
     /// The `[[python]]` whose processes run the application that is its origin; empty: the only one, or the defaults.

@@ -16,7 +16,6 @@ mod unix_socket;
 
 mod unknown;
 
-use super::compression::Compression;
 use super::foreign;
 use super::places;
 use super::report::{Problem, Report, Source};
@@ -673,7 +672,7 @@ pub(super) fn any_site() -> Site {
         http2: None,
         proxy_protocol: None,
         pass_through: false,
-        compression: Compression::default(),
+        compression: Arc::default(),
         python: String::new(),
         hooks: Vec::new(),
         hooked_by: None,

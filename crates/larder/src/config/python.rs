@@ -248,7 +248,7 @@ pub static PYTHON: &[Setting<Python>] = &[
     )
     .about("Folders below which the processes may write, beside `folder`, `/tmp`, `/var/tmp`, `$TMPDIR` and devices (Landlock; Linux 5.19 or newer). `[\"/\"]` lifts the limit. Reading is not limited."),
     OfPython::new("python.network", Field::Flag(|p| &mut p.network))
-        .about("Whether the processes may use the network. `false` gives them a network of their own with nothing in it, where the system permits that, or forbids TCP (Landlock; Linux 6.7 or newer). Unix sockets stay open to them."),
+        .about("Whether the processes may use the network. `false` refuses all sockets but Unix sockets (seccomp), and forbids TCP besides (Landlock; Linux 6.7 or newer)."),
     OfPython::new("python.children", Field::Count(|p| &mut p.children_max))
         .between(0, 100_000)
         .about("Processes that one process may have started. One that has more is ended with all of them and replaced."),

@@ -200,7 +200,6 @@ fn under(prefix: &[u8], path: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::compression::Compression;
     use super::super::url::SiteOrigin;
     use super::super::{HostHeader, SiteCertificate, SourceLine};
     use super::*;
@@ -217,7 +216,7 @@ mod tests {
             http2: None,
             proxy_protocol: None,
             pass_through: false,
-            compression: Compression::default(),
+            compression: Arc::default(),
             python: String::new(),
             hooks: Vec::new(),
             hooked_by: None,

@@ -3,6 +3,7 @@
 //! The parser, the command-line flags, `larder config` and `docs/settings.md` all come from these tables, so
 //! that no setting exists without its documentation. The default is what [`Config::default`] has.
 
+mod cluster;
 mod compression;
 mod mirror;
 mod origin;
@@ -396,7 +397,7 @@ pub static SETTINGS: &[Setting<Config>] = &[
     })
     .default_words("none")
     .at_restart()
-    .about("The zone that this node stands in. `larder cluster status` shows it."),
+    .about("The zone that this node stands in. `larder cluster status` shows it. Each zone has homes of its own for the keys."),
     Whole::new("cluster.address", Field::Text {
         form: "HOST:PORT",
         read: |c| c.cluster.address.clone(),
@@ -408,6 +409,10 @@ pub static SETTINGS: &[Setting<Config>] = &[
     .default_words("the first listener")
     .at_restart()
     .about("Where other nodes reach this one by HTTP. `larder cluster status` shows it."),
+    cluster::LISTEN,
+    cluster::ADVERTISE,
+    cluster::SECRET_FILE,
+    cluster::HOME_WAIT,
     Whole::new("cluster.apart", Field::Text {
         form: "validate, serve or refuse",
         read: |c| c.cluster.apart.as_str().to_owned(),

@@ -1,14 +1,12 @@
 //! The URL of an origin, as a person writes it into the configuration.
 
 use super::application::{Application, ORIGIN_GROUP, SOCKET};
-use super::compression::Compression;
 use super::origin::OriginHttp2;
 use larder_wire::proxy_protocol::ProxyVersion;
 use larder_wire::{Host, Scheme, Url};
 use std::fmt;
 use std::ops::Deref;
 use std::path::Path;
-use std::sync::Arc;
 
 /// The origin of a site. It stands at the beginning of the keys of all its responses, so that beginning is made once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,8 +17,6 @@ pub struct SiteOrigin {
     pub http2: Option<OriginHttp2>,
     /// The version of the PROXY protocol by which it is told of the client.
     pub proxy_protocol: Option<ProxyVersion>,
-    /// The codings that Larder gives to its responses, where it gives any.
-    pub compression: Option<Arc<Compression>>,
 }
 
 impl SiteOrigin {
@@ -29,7 +25,7 @@ impl SiteOrigin {
         let mut key_start = Vec::new();
         url.key_text(&mut key_start);
         key_start.push(b' ');
-        SiteOrigin { url, key_start: key_start.into(), http2: None, proxy_protocol: None, compression: None }
+        SiteOrigin { url, key_start: key_start.into(), http2: None, proxy_protocol: None }
     }
 
     /// The beginning of the keys of all responses of this origin.

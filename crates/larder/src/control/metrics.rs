@@ -174,6 +174,11 @@ static FAMILIES: &[Family] = &[
     ),
     counter("larder_http3_connections_total", "Client connections that spoke HTTP/3.", count!(http3_connections)),
     counter(
+        "larder_http3_moves_total",
+        "Connections of HTTP/3 ended because a request came from another address than the handshake.",
+        count!(http3_moves),
+    ),
+    counter(
         "larder_http3_limits_total",
         "Clients of HTTP/3 that met a limit ([http3.md](http3.md)).",
         |admin, samples| samples.limits(limits::of_http3(&admin.common.counters)),

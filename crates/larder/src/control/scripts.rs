@@ -158,7 +158,8 @@ pub struct OfCounts {
     pub ended: u64,
     /// Processes that were killed because a request hung.
     pub hung: u64,
-    /// Processes that were killed because they wrote what is no reply, or closed a connection without an end.
+    /// Processes that were killed because they wrote what is no reply or report, or closed a connection or their socket without
+    /// an end.
     #[serde(default)]
     pub broken: u64,
     /// Versions that could not be loaded.
@@ -342,7 +343,8 @@ pub(super) fn outcomes(admin: &Admin, before: &BTreeMap<Host, u64>) -> Vec<Reloa
         let trouble = trouble.map(|failure| failure.in_one_line(&mount.python.folder));
         let late = || state.report().late_load.map(|late| late.place).filter(|place| !place.is_empty());
         let trouble = trouble.or_else(|| late().filter(|_| outcome == LoadOutcome::Loading));
-        ReloadedScript { name: mount.application.name.clone(), outcome, trouble }
+        let meanwhile = (outcome == LoadOutcome::Loading).then(|| state.condition().of_requests().to_owned());
+        ReloadedScript { name: mount.application.name.clone(), outcome, trouble, meanwhile }
     };
     loading.into_iter().map(outcome).collect()
 }

@@ -5,24 +5,27 @@ use crate::acme;
 use crate::bind;
 use crate::clock;
 use crate::config::units::show_size;
-use crate::config::{Config, descriptors};
+use crate::config::{Config, container, descriptors};
 use crate::run::control;
 use crate::tls;
 use crate::tls::ca::Authority;
 use larder_wire::Host;
+use parking_lot::Mutex;
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::sync::mpsc;
-use std::time::Duration;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
 /// Connections that may wait to be accepted; the kernel may cut it.
 const BACKLOG: u64 = 4_096;
 
-/// How long the look-up of a name may take.
-const NAME_WITHIN: Duration = Duration::from_secs(5);
+/// How long the look-ups of all names may take together.
+const NAMES_WITHIN: Duration = Duration::from_secs(5);
+
+/// Names that are looked up at once.
+const LOOKUPS_MAX: usize = 64;
 
 /// 2026-01-01: a clock before it is wrong.
 const EARLIEST_SECONDS: u64 = 1_767_225_600;
@@ -103,22 +106,7 @@ fn available_memory() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let free = line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024;
-    Some(group_limit().map_or(free, |limit| limit.min(free)))
-}
-
-/// The memory that the control group of this process may have (`MemoryMax=` of a unit, the limit of a container); version 2.
-fn group_limit() -> Option<u64> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let mut folder = Path::new("/sys/fs/cgroup").join(path);
-    let mut least = None;
-    // A group has no more than those above it.
-    while folder.starts_with("/sys/fs/cgroup") {
-        let own = fs::read_to_string(folder.join("memory.max")).ok().and_then(|text| text.trim().parse::<u64>().ok());
-        least = least.into_iter().chain(own).min();
-        folder.pop();
-    }
-    least
+    Some(container::limit_bytes().map_or(free, |limit| limit.min(free)))
 }
 
 pub(super) fn clock() -> Finding {
@@ -138,7 +126,7 @@ pub(super) fn names(config: &Config) -> Vec<Finding> {
     let mut hosts: Vec<&Host> = origins.map(|origin| &origin.host).filter(|host| host.ip().is_none()).collect();
     hosts.sort();
     hosts.dedup();
-    findings.extend(hosts.into_iter().map(name));
+    findings.extend(look_up(&hosts));
     findings
 }
 
@@ -155,21 +143,51 @@ fn servers() -> Finding {
     }
 }
 
-fn name(host: &Host) -> Finding {
+type Addresses = io::Result<Vec<String>>;
+
+/// Looks all names up at once: name servers that do not answer cost one wait, however many names there are.
+fn look_up(hosts: &[&Host]) -> Vec<Finding> {
+    let names: Vec<(usize, String)> = hosts.iter().map(|host| format!("{host}:80")).enumerate().collect();
+    let many = names.len().min(LOOKUPS_MAX);
+    let queue = Arc::new(Mutex::new(names.into_iter()));
     let (tell, told) = mpsc::channel();
-    let asked = format!("{host}:80");
-    std::thread::spawn(move || {
-        let _ = tell.send(
-            asked.to_socket_addrs().map(|found| found.map(|address| address.ip().to_string()).collect::<Vec<_>>()),
-        );
-    });
+    for _ in 0..many {
+        let (queue, tell) = (queue.clone(), tell.clone());
+        let work = move || {
+            while let Some((index, name)) = take(&queue) {
+                let found = name.to_socket_addrs().map(|all| all.map(|one| one.ip().to_string()).collect());
+                // Nobody hears what comes after the deadline.
+                if tell.send((index, found)).is_err() {
+                    return;
+                }
+            }
+        };
+        // Where there is no room for more threads, those that are there have all names.
+        let _ = std::thread::Builder::new().name("name".into()).spawn(work);
+    }
+    drop(tell);
+    let mut found: Vec<Option<Addresses>> = hosts.iter().map(|_| None).collect();
+    let deadline = Instant::now() + NAMES_WITHIN;
+    while let Ok((index, addresses)) = told.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        found[index] = Some(addresses);
+    }
+    hosts.iter().zip(found).map(|(host, found)| name(host, found)).collect()
+}
+
+/// The next name. The lock is not held during its look-up.
+fn take(queue: &Mutex<std::vec::IntoIter<(usize, String)>>) -> Option<(usize, String)> {
+    queue.lock().next()
+}
+
+/// `found` is `None` where the look-up did not end in time.
+fn name(host: &Host, found: Option<Addresses>) -> Finding {
     let what = format!("name {host}");
-    match told.recv_timeout(NAME_WITHIN) {
-        Ok(Ok(mut addresses)) if !addresses.is_empty() => {
+    match found {
+        Some(Ok(mut addresses)) if !addresses.is_empty() => {
             addresses.dedup();
             Finding::well(what, addresses.join(", "))
         }
-        Ok(Err(error)) => Finding::bad(what, error.to_string(), "correct the site's `origin`, or the name's records"),
+        Some(Err(error)) => Finding::bad(what, error.to_string(), "correct the site's `origin`, or the name's records"),
         _ => Finding::bad(what, "not found in time", "look at the servers in /etc/resolv.conf"),
     }
 }
@@ -251,10 +269,26 @@ mod tests {
 
     #[test]
     fn a_name_that_is_not_there_is_bad() {
-        assert_eq!(name(&Host::parse("localhost").unwrap()).state, State::Well);
         // The name is too long for a label, so that no name server is asked.
-        let nowhere = format!("{}.invalid", "x".repeat(64));
-        assert_eq!(name(&Host::parse(&nowhere).unwrap()).state, State::Bad);
+        let nowhere = Host::parse(&format!("{}.invalid", "x".repeat(64))).unwrap();
+        let localhost = Host::parse("localhost").unwrap();
+        // More than are looked up at once, each with its own finding.
+        let many = LOOKUPS_MAX + 10;
+        let hosts: Vec<&Host> = (0..many).map(|index| if index % 2 == 0 { &localhost } else { &nowhere }).collect();
+        let findings = look_up(&hosts);
+        assert_eq!(findings.len(), many);
+        for (index, finding) in findings.iter().enumerate() {
+            let expected = if index % 2 == 0 { State::Well } else { State::Bad };
+            assert_eq!(finding.state, expected, "{index}: {finding:?}");
+        }
+        assert_eq!(look_up(&[]), []);
+    }
+
+    #[test]
+    fn names_that_are_not_found_in_time_are_said() {
+        let host = Host::parse("slow.example").unwrap();
+        let finding = name(&host, None);
+        assert!(finding.state == State::Bad && finding.says.contains("not found in time"), "{finding:?}");
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! Stored responses, those of a fetch that is followed and those that are passed on come through the same code; only the
 //! source of the [`Reader`] and the outcome in the record differ.
 
+mod ranges;
+
 use super::docs;
 use super::pace::Pace;
 use super::presence::Presence;
@@ -24,6 +26,7 @@ use larder_cache::policy::{self, Precondition};
 use larder_wire::date::Stamp;
 use larder_wire::range::{self, ContentRange};
 use larder_wire::{Fields, Method, RequestHead, ResponseHead};
+use ranges::deliver_ranges;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -114,7 +117,7 @@ pub async fn deliver<S: ClientStream>(
             if let Some(pace) = &source.pace {
                 record.note_waited(pace.waited());
             }
-            if record.complete && source.pace.is_none() {
+            if record.complete && source.pace.is_none() && stream.refused().is_none() {
                 source.fetch_rest();
             }
             ended
@@ -134,6 +137,9 @@ pub fn deliver_whole<S: ClientStream>(stream: &mut S, request: &RequestHead, who
     let (outcome, now, name) = (Outcome::Hit, record.stamp(), name(stream.env(), record));
     let delivery = Delivery { request, stored, outcome, verbatim: false, given: &[], now, name };
     begin(stream, &delivery, body(&delivery, Some(length)));
+    if note_refusal(stream, record) {
+        return;
+    }
     whole.each(|bytes, part| stream.send_part(bytes, part));
     if whole.tier() == Tier::Disk {
         stream.flush_soon();
@@ -255,6 +261,7 @@ async fn deliver_entry<S: ClientStream>(
     if let AnswerBody::None(_) = body {
         record.complete = true;
         begin(stream, &delivery, body);
+        note_refusal(stream, record);
         stream.end_answer(None);
         return Ended::Whole;
     }
@@ -268,6 +275,9 @@ async fn deliver_entry<S: ClientStream>(
         return instead(stream, &delivery, &failure, record);
     }
     begin(stream, &delivery, body);
+    if note_refusal(stream, record) {
+        return Ended::Whole;
+    }
     if others == Some(true) && first_bytes(stream).await.is_err() {
         return break_off(stream, Broke::Client, record).await;
     }
@@ -416,6 +426,17 @@ fn begin<S: ClientStream>(stream: &mut S, delivery: &Delivery<'_>, body: AnswerB
     let fields = AnswerFields::Response(delivery.first().unwrap_or(&stored.head));
     let status = stored.head.status;
     stream.begin_answer(&AnswerHead { status, fields, body, dynamic: delivery.dynamic(), is_last: false });
+}
+
+/// Notes whether the client got a small answer, because it takes no head as long as the one that was begun, and says so.
+fn note_refusal<S: ClientStream>(stream: &S, record: &mut Record) -> bool {
+    let Some((status, word)) = stream.refused() else { return false };
+    (record.status, record.bytes, record.complete) = (status, 0, true);
+    record.outcome = Outcome::Own(word);
+    if let Some(detail) = record.detail() {
+        detail.trouble = Some(Arc::from("the head is longer than the client takes"));
+    }
+    true
 }
 
 fn first(stored: &StoredHead, outcome: Outcome) -> Option<&ResponseHead> {
@@ -599,86 +620,6 @@ async fn next_step<S: ClientStream>(
     }
 }
 
-async fn deliver_ranges<S: ClientStream>(
-    stream: &mut S,
-    delivery: Delivery<'_>,
-    source: &mut Source,
-    ranges: &[Range<u64>],
-    length: u64,
-    record: &mut Record,
-) -> Ended {
-    if let Some(failure) = ranges.iter().find_map(|range| source.reader.lost(range)) {
-        return instead(stream, &delivery, &failure, record);
-    }
-    record.status = 206;
-    let result = match ranges {
-        [one] => {
-            let content_range = ContentRange::of(one, Some(length)).to_string();
-            begin_partial(stream, &delivery, ("Content-Range", &content_range), one.end - one.start);
-            send_range(stream, source, one.clone(), &mut None, record).await
-        }
-        several => deliver_parts(stream, &delivery, source, several, length, record).await,
-    };
-    match result {
-        Ok(()) => {
-            stream.end_answer(None);
-            record.complete = true;
-            Ended::Whole
-        }
-        Err(broke) => break_off(stream, broke, record).await,
-    }
-}
-
-/// `multipart/byteranges` (RFC 9110 section 15.3.7.2).
-async fn deliver_parts<S: ClientStream>(
-    stream: &mut S,
-    delivery: &Delivery<'_>,
-    source: &mut Source,
-    ranges: &[Range<u64>],
-    length: u64,
-    record: &mut Record,
-) -> Result<(), Broke> {
-    let boundary = stream.env().common.boundary();
-    let content_type = delivery.stored.head.fields.get("Content-Type");
-    let part_head = |range: &Range<u64>| {
-        let mut head = format!("\r\n--{boundary}\r\n").into_bytes();
-        if let Some(content_type) = content_type {
-            head.extend_from_slice(b"Content-Type: ");
-            head.extend_from_slice(content_type);
-            head.extend_from_slice(b"\r\n");
-        }
-        head.extend_from_slice(format!("Content-Range: {}\r\n\r\n", ContentRange::of(range, Some(length))).as_bytes());
-        head
-    };
-    let closing = format!("\r\n--{boundary}--\r\n");
-    let heads: Vec<Vec<u8>> = ranges.iter().map(part_head).collect();
-    let bodies: u64 = ranges.iter().map(|range| range.end - range.start).sum();
-    let total = heads.iter().map(|head| head.len() as u64).sum::<u64>() + bodies + closing.len() as u64;
-    let multipart = format!("multipart/byteranges; boundary={boundary}");
-    begin_partial(stream, delivery, ("Content-Type", &multipart), total);
-    for (head, range) in heads.iter().zip(ranges) {
-        stream.send_copied(head);
-        send_range(stream, source, range.clone(), &mut None, record).await?;
-    }
-    stream.send_copied(closing.as_bytes());
-    Ok(())
-}
-
-/// Begins a 206: the fields of the whole response, and one that describes the part.
-fn begin_partial<S: ClientStream>(stream: &mut S, delivery: &Delivery<'_>, says: (&str, &str), length: u64) {
-    let mut fields = delivery.first().map_or(&delivery.stored.head.fields, |first| &first.fields).clone();
-    // Those of the stored head are about all of the body (RFC 9530 section 2).
-    ["Content-Digest", "Content-MD5"].iter().for_each(|name| _ = fields.remove(name));
-    fields.set(says.0, says.1);
-    stream.begin_answer(&AnswerHead {
-        status: 206,
-        fields: AnswerFields::Own(&fields),
-        body: AnswerBody::Known(length),
-        dynamic: delivery.dynamic(),
-        is_last: false,
-    });
-}
-
 fn unsatisfiable<S: ClientStream>(stream: &mut S, delivery: &Delivery<'_>, length: u64, record: &mut Record) -> Ended {
     let page = Page::new(
         416,
@@ -717,6 +658,7 @@ fn not_modified<S: ClientStream>(stream: &mut S, delivery: &Delivery<'_>, record
         dynamic: delivery.dynamic(),
         is_last: false,
     });
+    note_refusal(stream, record);
     stream.end_answer(None);
     Ended::Whole
 }
@@ -737,6 +679,7 @@ pub fn deliver_page<S: ClientStream>(stream: &mut S, request: &RequestHead, page
     }
     let name = record.is_kept().then(|| stream.env().common.names.name(record.number));
     record.bytes += send_page(stream, page, request.method == Method::Head, record.stamp(), name);
+    note_refusal(stream, record);
     Ended::Whole
 }
 

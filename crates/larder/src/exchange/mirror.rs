@@ -303,6 +303,10 @@ impl<S: ClientStream> ClientStream for MirrorStream<'_, S> {
         self.inner.answer_has_begun()
     }
 
+    fn refused(&self) -> Option<(u16, &'static str)> {
+        self.inner.refused()
+    }
+
     /// Not passed on: hints name URLs and fields of the origin, and no tool behind a mirror reads them.
     fn interim(&mut self, _: &ResponseHead) {}
 

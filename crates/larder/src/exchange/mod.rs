@@ -14,6 +14,7 @@ mod links;
 mod log_in;
 pub mod lookup;
 mod mirror;
+pub mod of_node;
 mod offline;
 pub mod pace;
 mod posted;

@@ -222,6 +222,8 @@ pub(super) fn new_fetch(
         connected_to: peer.proxied().map(|proxied| proxied.destination),
         for_run: peer.listener.run.is_some(),
         is_for_reader: true,
+        for_node: peer.listener.serves_nodes,
+        is_cold_copy: Cell::default(),
         kind,
         writer,
         fill: None,

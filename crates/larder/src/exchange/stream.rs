@@ -32,6 +32,10 @@ pub trait ClientStream {
     /// Whether the final answer has begun. Then an error page would be taken for the rest of that answer.
     fn answer_has_begun(&self) -> bool;
 
+    /// The status and the word of the small answer that the client got because it takes no head as long as the one that was begun; no
+    /// body follows, and flushes fail.
+    fn refused(&self) -> Option<(u16, &'static str)>;
+
     /// Hands over an interim head (RFC 9110 section 15.2).
     fn interim(&mut self, head: &ResponseHead);
 

@@ -186,9 +186,9 @@ pub enum Decision {
         /// The further range requests for the same download, where any were thought of.
         parallel: Option<ParallelRanges>,
     },
-    /// Those through whom the origin is asked, where parents or siblings are meant.
+    /// Those through whom the origin is asked, where parents, siblings or nodes of the cluster are meant.
     Way {
-        /// The one that was taken, as `parent office`, `sibling second` or `direct`.
+        /// The one that was taken, as `parent office`, `sibling second`, `node cache-2` or `direct`.
         taken: Option<String>,
         /// Those that would be tried, in this order.
         hops: Vec<String>,
@@ -197,7 +197,7 @@ pub enum Decision {
         /// Neighbours that would be asked first whether they have the response, as `sibling second`.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         asked: Vec<String>,
-        /// Parents that were tried in vain, each with its trouble.
+        /// Parents and nodes that were tried in vain, each with its trouble.
         failed: Vec<String>,
         /// Parents that were not tried, because they had failed of late.
         left_out: Vec<String>,
@@ -266,12 +266,14 @@ impl From<&WayNote> for Decision {
             Some(TakenWay::Parent(_, order)) => by_order(*order),
             _ => None,
         };
+        let homes = note.homes_failed.iter().map(|(name, why)| format!("node {name}: {why}"));
+        let failed = note.failed.iter().map(|(parent, why)| format!("{}: {why}", parent.name)).chain(homes);
         Decision::Way {
             taken: note.taken.as_ref().map(ToString::to_string),
             hops: Vec::new(),
             asked: Vec::new(),
             by: by.map(str::to_owned),
-            failed: note.failed.iter().map(|(parent, why)| format!("{}: {why}", parent.name)).collect(),
+            failed: failed.collect(),
             left_out: note.left_out.iter().map(|parent| parent.name.clone()).collect(),
         }
     }
@@ -378,7 +380,7 @@ impl OriginKind {
 impl From<Peer> for OriginKind {
     fn from(peer: Peer) -> OriginKind {
         match peer {
-            Peer::Address(_) | Peer::Parent(_) | Peer::Sibling(_) => OriginKind::Network,
+            Peer::Address(_) | Peer::Parent(_) | Peer::Sibling(_) | Peer::Home => OriginKind::Network,
             Peer::Socket => OriginKind::Socket,
             Peer::Process(_) => OriginKind::Application,
         }

@@ -262,12 +262,13 @@ fn upstream(cause: Cause, trouble: Option<&str>, fetch: &Notes) -> Decision {
     }
 }
 
-/// The far end of a connection: parents and siblings by their names.
+/// The far end of a connection: parents, siblings and nodes by their names.
 fn named(peer: Peer, fetch: &Notes) -> String {
     let way = fetch.way.borrow();
     match (peer, way.as_deref().and_then(|way| way.taken.as_ref())) {
         (Peer::Parent(_), Some(taken @ TakenWay::Parent(..))) => taken.to_string(),
         (Peer::Sibling(_), Some(taken @ TakenWay::Sibling(_))) => taken.to_string(),
+        (Peer::Home, Some(taken @ TakenWay::Home(_))) => taken.to_string(),
         _ => peer.to_string(),
     }
 }

@@ -36,6 +36,10 @@ impl Fetch {
         if let Some(registry) = self.ask.registry.clone() {
             return Box::pin(self.ask_registry(&registry, fields)).await;
         }
+        if body.is_none() && self.asks_home(fields) {
+            // Boxed, because it is rare.
+            return Box::pin(self.ask_with_home(fields)).await;
+        }
         if self.asks_neighbours() && body.is_none() {
             // Boxed, because it is rare.
             return Box::pin(self.ask_with_neighbours(fields)).await;
@@ -125,8 +129,10 @@ impl Fetch {
         let host = answer.followed_to.as_ref().unwrap_or(&self.ask.url.host);
         match self.ask.route {
             Route::Destination(..) => Keepable::No,
-            // The parent or sibling has looked the name up, and says where it led to nobody.
-            Route::Forward(_) if matches!(answer.peer, Peer::Parent(_) | Peer::Sibling(_)) => Keepable::Yes,
+            // The parent, sibling or node has looked the name up, and says where it led to nobody.
+            Route::Forward(_) if matches!(answer.peer, Peer::Parent(_) | Peer::Sibling(_) | Peer::Home) => {
+                Keepable::Yes
+            }
             Route::Forward(_) if !answer.peer.address().is_some_and(|peer| reach::may_keep(host, peer.ip())) => {
                 Keepable::No
             }

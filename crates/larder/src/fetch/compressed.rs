@@ -12,26 +12,25 @@ use larder_cache::cache::Writer;
 use larder_cache::entry::Room;
 use larder_cache::policy::coded::{self, ChosenBy};
 use larder_cache::policy::{self, Coding, Storable, Terms, Times};
-use larder_wire::directives::CacheControl;
 use larder_wire::{Fields, Method, ResponseHead};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 impl Fetch {
     /// The codings that responses to this request may get. None where a service looks at answers: it would see coded ones.
     fn compression(&self) -> Option<Arc<Compression>> {
         let compression = self.ask.compression()?;
         let is_read = matches!(self.request.method, Method::Get | Method::Head);
-        (is_read && self.posted.is_none() && !self.is_judged()).then(|| Arc::clone(compression))
+        (is_read && self.posted.is_none() && !self.ask.passes() && !self.is_judged()).then(|| Arc::clone(compression))
     }
 
     /// Tells the origin which of the offered codings the client accepts. The answer to a request that is passed on depends on the client's
-    /// own words.
+    /// own words, but that to a HEAD is the one of the GET.
     pub(super) fn offer_codings(&self, fields: &mut Fields) {
-        if self.kind == FetchKind::Relay {
+        if self.kind == FetchKind::Relay && self.request.method != Method::Head {
             return;
         }
         if let Some(compression) = self.compression() {
@@ -39,9 +38,16 @@ impl Fetch {
         }
     }
 
-    /// Whether the body after this head is coded, if it is stored and the client accepts a coding.
+    /// Whether the body after this head is coded, if it is stored and there is room for a coder.
     pub(super) fn may_code(&self, head: &ResponseHead, declared: Option<u64>) -> bool {
-        self.compression().is_some_and(|compression| is_codable(&compression, head, declared))
+        self.compression().is_some_and(|compression| {
+            compression.offer.chosen(&self.request.fields).is_some() && is_codable(&compression, head, declared)
+        })
+    }
+
+    /// Whether a stored response has no coding because there was no room for a coder, and might be coded if it were fetched again.
+    pub(super) fn is_to_be_coded(&self, terms: &Terms) -> bool {
+        terms.lacks_coding() && self.compression().is_some() && self.env.config().limits.codings_max > 0
     }
 
     /// Says in the head and the terms of a response that is about to be stored which requests it is for, and begins to code its
@@ -53,9 +59,6 @@ impl Fetch {
         declared: Option<u64>,
     ) -> Option<Box<Begun>> {
         let compression = self.compression()?;
-        if self.request.method != Method::Get {
-            return None;
-        }
         if !is_codable(&compression, head, declared) {
             self.vary_by_origin(&compression, head, terms);
             return None;
@@ -105,7 +108,9 @@ impl Fetch {
         }
         let mut as_get = (*self.request).clone();
         as_get.method = Method::Get;
-        let is_stored = matches!(policy::storable(&as_get, head, times, self.policy()), Storable::Yes(_));
+        let by_rule = self.policy_by_rule(head);
+        let settings = by_rule.as_ref().unwrap_or_else(|| self.policy());
+        let is_stored = matches!(policy::storable(&as_get, head, times, settings), Storable::Yes(_));
         let chosen = compression.offer.chosen(&self.request.fields).filter(|_| is_stored);
         if let Some(coding) = chosen {
             coded::code_head(head, coding);
@@ -114,15 +119,14 @@ impl Fetch {
     }
 }
 
-/// Whether the response with this head is one that is coded. One that sets a cookie is not: it may tell what only one client can see.
+/// Whether the response with this head is one that is coded.
 fn is_codable(compression: &Compression, head: &ResponseHead, declared: Option<u64>) -> bool {
     let fields = &head.fields;
     head.status == 200
         && fields.members("Content-Encoding").all(|coding| coding.eq_ignore_ascii_case(b"identity"))
         && compression.is_for_type(fields.get("Content-Type"))
         && declared.is_none_or(|length| length >= compression.bytes_min.max(1))
-        && !fields.contains("Set-Cookie")
-        && !CacheControl::of(fields).no_transform
+        && !coded::is_forbidden(fields)
 }
 
 /// A body whose coding has begun.
@@ -135,7 +139,7 @@ pub(super) struct Begun {
 const STEP_BYTES: usize = 32 * 1024;
 /// A longer step is done on another thread: the worker has other clients, whose answers would wait (decision 109).
 const STEP_ON_WORKER_BYTES: usize = 8 * 1024;
-/// When the origin pauses for so long, the client gets what there is.
+/// The client gets what there is when it has waited for so long: the origin pauses, or sends little.
 const PAUSE: Duration = Duration::from_millis(50);
 
 impl Begun {
@@ -163,7 +167,7 @@ impl Begun {
     ) -> Result<(), &'static str> {
         let Begun { env, coder } = self;
         let (held, held_bytes) = (Vec::new(), 0);
-        let mut pouring = Pouring { env, writer, coder: Some(coder), held, held_bytes, is_begun: false };
+        let mut pouring = Pouring { env, writer, coder: Some(coder), held, held_bytes, is_begun: false, due: None };
         let word = match pouring.run(body, checked).await {
             Ok(End::Whole(trailers, is_for_readers)) => {
                 pouring.count();
@@ -220,6 +224,8 @@ struct Pouring {
     held_bytes: usize,
     /// The coder holds bytes that the client might have.
     is_begun: bool,
+    /// When the client gets them and those that are held, however little the origin sends until then.
+    due: Option<Instant>,
 }
 
 impl Pouring {
@@ -233,13 +239,13 @@ impl Pouring {
             if room == Room::Gone {
                 return Ok(End::Left);
             }
-            let next = match self.is_begun || self.held_bytes > 0 {
-                false => Ok(body.next().await),
-                true => timeout(PAUSE, body.next()).await,
+            let next = match self.due {
+                None => Ok(body.next().await),
+                Some(due) => timeout_at(due, body.next()).await,
             };
             let Ok(next) = next else {
                 self.step(Step::Pauses).await?;
-                self.is_begun = false;
+                (self.is_begun, self.due) = (false, None);
                 continue;
             };
             let Some(piece) = next.map_err(Broke::Body)? else { break };
@@ -251,8 +257,12 @@ impl Pouring {
             };
             self.hold(ready);
             if self.held_bytes >= STEP_BYTES {
-                self.step(Step::Goes).await?;
+                let gave = self.step(Step::Goes).await?;
                 self.is_begun = true;
+                self.due = self.due.filter(|_| !gave);
+            }
+            if self.is_begun || self.held_bytes > 0 {
+                self.due.get_or_insert_with(|| Instant::now() + PAUSE);
             }
         }
         let mut is_for_readers = false;
@@ -274,12 +284,13 @@ impl Pouring {
         self.held.extend(piece);
     }
 
-    /// Codes the pieces that are held, and puts what comes of it into the entry.
-    async fn step(&mut self, kind: fn(Vec<Bytes>) -> Step) -> Result<(), Broke> {
+    /// Codes the pieces that are held, and puts what comes of it into the entry; false where nothing does.
+    async fn step(&mut self, kind: fn(Vec<Bytes>) -> Step) -> Result<bool, Broke> {
         let step = kind(std::mem::take(&mut self.held));
         let bytes = std::mem::take(&mut self.held_bytes);
         let Some(mut coder) = self.coder.take() else { return Err(not_coded(io::ErrorKind::UnexpectedEof.into())) };
-        let (coder, result) = match bytes <= STEP_ON_WORKER_BYTES {
+        // A coder that has begun may hold more bytes than come with this step, and code them now.
+        let (coder, result) = match !self.is_begun && bytes <= STEP_ON_WORKER_BYTES {
             true => {
                 let result = coder.step(step);
                 (coder, result)
@@ -295,10 +306,11 @@ impl Pouring {
         };
         self.coder = Some(coder);
         let coded = result.map_err(not_coded)?;
-        if !coded.is_empty() {
+        let gave = !coded.is_empty();
+        if gave {
             self.writer.push(coded);
         }
-        Ok(())
+        Ok(gave)
     }
 
     fn count(&self) {

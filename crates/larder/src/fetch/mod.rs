@@ -18,7 +18,9 @@ use compressed::Begun;
 use larder_cache::cache::{Fill, Writer};
 use larder_cache::entry::{Failure, FailureKind, PinnedEntry, ReuseReason};
 use larder_cache::head::StoredHead;
-use larder_cache::policy::{self, Asked, FreshnessFacts, HeadSays, HookTerms, NotStored, Storable, Terms, Times};
+use larder_cache::policy::{
+    self, Asked, FreshnessFacts, HeadSays, HookTerms, NotStored, Storable, Terms, Times, coded,
+};
 use larder_wire::date::Stamp;
 use larder_wire::etag::ETag;
 use larder_wire::{Fields, Method, RequestHead, ResponseHead, hop};
@@ -39,6 +41,7 @@ pub mod by_table;
 mod checked;
 mod compressed;
 mod forward;
+mod home;
 mod hooked;
 mod icap;
 mod neighbours;
@@ -53,6 +56,7 @@ mod validated;
 pub use adopt::{adopt, adopt_instead};
 pub use attached::AttachedFetch;
 pub use forward::forwarded;
+pub use home::{BEHIND, REFUSED};
 pub use icap::{
     WithoutService, before_question, fault_of, icap_services, is_judged, request_for_service, source_of,
     source_of_reply,
@@ -77,6 +81,10 @@ pub struct Fetch {
     pub for_run: bool,
     /// The client waits for the answer, or reads it.
     pub is_for_reader: bool,
+    /// Another node of the cluster asks.
+    pub for_node: bool,
+    /// The answer comes from the home of the key, and is not kept here.
+    pub is_cold_copy: Cell<bool>,
     /// The purpose, which decides what the origin is asked for.
     pub kind: FetchKind,
     /// Writes the response into its entry.
@@ -243,13 +251,16 @@ async fn run(mut fetch: Box<Fetch>) {
 }
 
 /// Publishes the head of an answer and carries its body to the entry. `is_changed`: a service gave the body.
-async fn take(fetch: Box<Fetch>, answer: OriginAnswer, (keepable, is_changed): (Keepable, bool)) {
+async fn take(mut fetch: Box<Fetch>, answer: OriginAnswer, (keepable, is_changed): (Keepable, bool)) {
     let OriginAnswer { head, times, body, .. } = answer;
     if fetch.kind.is_for_whole()
         && is_trouble(head.status)
         && let Some(stale) = fetch.stale_instead(policy::stale_if_error)
     {
         return fetch.writer.redirect(&stale, ReuseReason::StaleIfError);
+    }
+    if fetch.is_cold_copy.get() {
+        fetch.writer.is_for_its_readers();
     }
     let declared = declared_length(&head, &fetch.request.method, &body);
     // Such a body is checked before it is coded, and has no length in its entry.
@@ -430,14 +441,29 @@ impl Fetch {
     /// The stored responses that the origin is asked about: those that this request selects. RFC 9111 section 4.3.1
     /// allows to ask about the other variants too; but servers that compress on the fly give two codings one tag,
     /// and a 304 would then name the wrong one.
+    ///
+    /// One that is not coded for want of room is not asked about: a 304 would keep it so.
     fn asked_about(&self) -> impl Iterator<Item = (&PinnedEntry, &ResponseHead, &Terms)> {
-        self.stored().filter(|(_, _, terms)| terms.answers(&self.request))
+        self.stored().filter(|(_, _, terms)| self.selects(terms) && !self.is_to_be_coded(terms))
+    }
+
+    /// Whether this request selects a stored response, or takes a part from it where none is stored for it.
+    fn selects(&self, terms: &Terms) -> bool {
+        let is_for_another = || self.stored().any(|(_, _, terms)| terms.answers(&self.request));
+        terms.answers(&self.request) || (terms.answers_in_part(&self.request) && !is_for_another())
+    }
+
+    /// Whether a part would take the place of a stored response that this request did not select: that of requests without a coding, which
+    /// this one refuses.
+    fn would_replace_another(&self, terms: &Terms) -> bool {
+        !terms.vary.matches(&self.request)
+            && self.stored().any(|(_, _, stored)| stored.vary == terms.vary && !self.selects(stored))
     }
 
     /// Drops the stored responses that this request selects: the origin has a newer one, which is not stored.
     fn forget_selected(&self) {
         for (entry, kept) in self.writer.candidates() {
-            if kept.terms.as_ref().is_some_and(|terms| terms.answers(&self.request)) {
+            if kept.terms.as_ref().is_some_and(|terms| self.selects(terms)) {
                 self.env.common.cache.drop_entry(entry);
             }
         }
@@ -460,12 +486,19 @@ impl Fetch {
                 terms.expire(times.received);
                 entry.renew(StoredHead::new(kept.head.clone(), Some(terms), kept.received), 0);
             }
+            HeadSays::Freshens if self.is_to_be_coded(terms) => {}
             HeadSays::Freshens => {
                 let by_rule = self.policy_by_rule(&kept.head);
                 let settings = by_rule.as_ref().unwrap_or_else(|| self.policy());
                 let head = validation_of_judged(&kept.head, head);
-                if let Ok((head, terms)) = policy::renew(&self.request, (&kept.head, terms), &head, times, settings) {
-                    entry.renew(StoredHead::new(head, Some(terms), times.received), self.writer.epoch());
+                match policy::renew(&self.request, (&kept.head, terms), &head, times, settings) {
+                    Ok((head, terms)) if terms.coded.is_some() && coded::is_forbidden(&head.fields) => {
+                        cache.drop_entry(&entry);
+                    }
+                    Ok((head, terms)) => {
+                        entry.renew(StoredHead::new(head, Some(terms), times.received), self.writer.epoch());
+                    }
+                    Err(_) => {}
                 }
             }
         }
@@ -542,6 +575,10 @@ pub fn invalidate_changed(common: &Common, method: &Method, ask: &Ask, response:
             let mut key = Vec::new();
             ask.key_for(&changed, &common.cache, &mut key);
             common.cache.invalidate(&key);
+            if common.cluster.as_ref().is_some_and(|cluster| cluster.homes.is_some()) {
+                // Another node may be its home, which is told with the next question.
+                common.cache.note_invalidated(&key);
+            }
             if ask.by_hook.is_some() {
                 let mut key = Vec::new();
                 ask.unhooked().key_for(&changed, &common.cache, &mut key);
@@ -629,8 +666,14 @@ fn publish(
         }
         Storable::Yes(mut terms) if head.status == 206 => match part::whole_of(&head) {
             Some((range, length)) => {
-                let mut head = policy::whole_head(&head);
+                let of_part = head;
+                let mut head = policy::whole_head(&of_part);
                 fetch.vary_part(&mut head, &mut terms, length);
+                if fetch.would_replace_another(&terms) {
+                    // As it came: what was said of the whole is not so of this part.
+                    pass(&mut fetch, of_part, declared, NotStored::OtherVariant, times);
+                    return Some((Sink::Entry(fetch.writer), None));
+                }
                 let weighed = FreshnessFacts::of(&terms, times.received);
                 fetch.notes.keeping.replace(Some(Keeping::Stored { terms: weighed, on_disk: None }));
                 let kept = kept(head, terms, settings, (times, false));
@@ -686,8 +729,7 @@ fn kept(
 fn pass(fetch: &mut Fetch, mut head: ResponseHead, mut declared: Option<u64>, why: NotStored, times: Times) {
     if fetch.kind.is_shared() {
         fetch.notes.keeping.replace(Some(Keeping::Not(why)));
-        // A portal's page says nothing of the URL, and a disk that is behind nothing of the next answer.
-        if !matches!(why, NotStored::Portal | NotStored::DiskBehind) {
+        if why.is_of_key() {
             fetch.env.common.cache.mark_pass(fetch.writer.key().text(), times.received, why);
         }
         let is_of_origin = !matches!(why, NotStored::Address | NotStored::Portal);

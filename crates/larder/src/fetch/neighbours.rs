@@ -15,7 +15,7 @@ use crate::upstream::{
     AskedNeighbour, Call, CallEvent, NeighbourFound, NeighbourQuestion, OriginResponse, UpstreamFault,
 };
 use larder_cache::policy::Times;
-use larder_wire::{Fields, Method, RequestHead, Scheme};
+use larder_wire::{Fields, Method, RequestHead, Scheme, Url};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -135,6 +135,41 @@ impl Fetch {
             || self.env.upstreams.leads_to_open(&url.host, url.port, &reach).await
     }
 
+    /// Asks another cache by a GET.
+    pub(super) async fn call_cache(
+        &self,
+        (peer, to): (Peer, &Url),
+        (target, fields): (&str, &Fields),
+        client: Option<Client>,
+    ) -> Result<OriginResponse, UpstreamFault> {
+        let on = |event| match event {
+            CallEvent::Connected { at, reuse, protocol, .. } => {
+                self.note(CallEvent::Connected { at, peer, reuse, protocol, header: None });
+            }
+            // It is the other cache's, and says nothing of the origin's.
+            CallEvent::Interim(_) => {}
+            event => self.note(event),
+        };
+        let mut call = Call {
+            to,
+            tls_name: None,
+            method: &Method::Get,
+            target,
+            fields,
+            body: None,
+            reach: &Reach::Configured,
+            client,
+            priority: self.ask.priority(),
+            begins: self.begin_attempt().into(),
+            silent_for: None,
+            http2: OriginHttp2::Off,
+            proxy_protocol: None,
+            proxied: None,
+            on: &on,
+        };
+        self.env.upstreams.call(&mut call).await
+    }
+
     /// The response as a sibling has stored it; `None` where it has not.
     async fn ask_sibling(
         &self,
@@ -144,32 +179,9 @@ impl Fetch {
         let peer = Peer::Sibling(u8::try_from(place + 1).map_err(|_| Unsent)?);
         let mut fields = fields.clone();
         fields.set("Cache-Control", "only-if-cached");
-        let on = |event| match event {
-            CallEvent::Connected { at, reuse, protocol, .. } => {
-                self.note(CallEvent::Connected { at, peer, reuse, protocol, header: None });
-            }
-            // It is a sibling's, and says nothing of the origin's.
-            CallEvent::Interim(_) => {}
-            event => self.note(event),
-        };
-        let mut call = Call {
-            to: &sibling.url,
-            tls_name: None,
-            method: &Method::Get,
-            target: url,
-            fields: &fields,
-            body: None,
-            reach: &Reach::Configured,
-            client: Client::if_known(self.client.ip()),
-            priority: self.ask.priority(),
-            begins: self.begin_attempt().into(),
-            silent_for: None,
-            http2: OriginHttp2::Off,
-            proxy_protocol: None,
-            proxied: None,
-            on: &on,
-        };
-        let called = timeout(HEAD_WITHIN, self.env.upstreams.call(&mut call)).await;
+        let client = Client::if_known(self.client.ip());
+        let call = self.call_cache((peer, &sibling.url), (url, &fields), client);
+        let called = timeout(HEAD_WITHIN, call).await;
         let OriginResponse { head, body, requested, .. } = called
             .inspect_err(|_| tracing::debug!(sibling = sibling.name, url, "a sibling sent no head in time"))
             .map_err(|_| Unsent)?

@@ -56,8 +56,8 @@ impl Ahead {
         let max = settings.parallel_ranges;
         // An answer to an authenticated request is mostly for one client, and its parts may differ from user to user.
         let is_plain = !fetch.request.fields.contains("Authorization") && !head.fields.contains("Content-Encoding");
-        // The rest of what a sibling has would come from the origin.
-        let is_of_sibling = matches!(fetch.notes.peer.get(), Some((Peer::Sibling(_), _)));
+        // The rest of what a sibling or another node has would come from the origin.
+        let is_of_sibling = matches!(fetch.notes.peer.get(), Some((Peer::Sibling(_) | Peer::Home, _)));
         if is_of_sibling || max < 2 || !is_permitted || !is_plain || !fetch.may_combine_parts(head) {
             return None;
         }

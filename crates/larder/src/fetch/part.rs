@@ -266,6 +266,8 @@ impl Refill {
             connected_to: self.connected_to,
             for_run: self.for_run,
             is_for_reader: true,
+            for_node: false,
+            is_cold_copy: Cell::default(),
             kind: FetchKind::Hole,
             writer,
             fill: Some(fill),

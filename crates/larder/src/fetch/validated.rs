@@ -6,7 +6,7 @@ use crate::icap::validation_of_judged;
 use crate::record::Keeping;
 use larder_cache::entry::PinnedEntry;
 use larder_cache::head::StoredHead;
-use larder_cache::policy::{self, Terms, Times};
+use larder_cache::policy::{self, Terms, Times, coded};
 use larder_wire::ResponseHead;
 use larder_wire::etag::ETag;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(super) fn freshen(fetch: &Fetch, answer: &OriginAnswer) -> Option<Validated>
     let mut for_all = true;
     for (entry, stored, terms) in fetch.stored() {
         let named = strong.as_ref().is_some_and(|tag| terms.etag.as_ref().is_some_and(|own| own.strong_eq(tag)));
-        if named || Arc::ptr_eq(entry, chosen) {
+        if (named && !fetch.is_to_be_coded(terms)) || Arc::ptr_eq(entry, chosen) {
             for_all &= renew(fetch, entry, (stored, terms), head, times);
         }
     }
@@ -66,6 +66,11 @@ fn renew(
     let settings = by_rule.as_ref().unwrap_or_else(|| fetch.policy());
     let said = validation_of_judged(stored.0, head);
     let why = match policy::renew(&fetch.request, stored, &said, times, settings) {
+        // This client gets the coded body once more, nobody else does.
+        Ok((head, terms)) if terms.coded.is_some() && coded::is_forbidden(&head.fields) => {
+            fetch.env.common.cache.drop_entry(entry);
+            return false;
+        }
         Ok((head, terms)) => {
             entry.renew(StoredHead::new(head, Some(terms), times.received), fetch.writer.epoch());
             return true;

@@ -635,6 +635,10 @@ impl ClientStream for Connection {
         self.answer_began
     }
 
+    fn refused(&self) -> Option<(u16, &'static str)> {
+        None
+    }
+
     fn interim(&mut self, head: &ResponseHead) {
         self.outbox.own(|out| encode::response_head(out, head));
     }

@@ -156,8 +156,8 @@ pub fn answer_replied<S: ClientStream>(
     broken::may_break("replied", request);
     let Some(verdict) = verdict else { return waits(guard(space, stream, record), None, key) };
     match rules::judge_replied(&space.env, stream.peer(), request, (verdict, end)) {
-        Ok(judged) => answer_judged((space, stream), request, judged, record),
-        Err(verdict) => waits(guard(space, stream, record), Some(verdict), key),
+        (verdict, Some(read)) => answer_judged((space, stream), request, (verdict, read), record),
+        (verdict, None) => waits(guard(space, stream, record), Some(verdict), key),
     }
 }
 

@@ -225,8 +225,13 @@ async fn run(connection: &mut Connection, request: Box<RequestHead>, begun: Box<
 fn exchange(connection: &mut Connection, request: RequestHead, begun: Begun) -> Exchange {
     let Begun { verdict, record, key } = begun;
     let body = RequestBody::of(&request);
-    connection.begin_upload(framing::of_request(&request).unwrap_or(Framing::None));
+    begin_body(connection, &request);
     Exchange { request: Rc::new(request), record, verdict, key, body }
+}
+
+/// Begins with the body of a request.
+fn begin_body(connection: &mut Connection, request: &RequestHead) {
+    connection.begin_upload(framing::of_request(request).unwrap_or(Framing::None));
 }
 
 /// Decides how a connection goes on after an exchange. The next request can only be read after the rest of this one's body, so
@@ -410,7 +415,10 @@ pub fn broken(connection: &mut Connection) -> Next {
     Next::Close
 }
 
+mod nodes;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tests_of_hooks;
+
+pub use nodes::serve_node;

@@ -153,6 +153,10 @@ impl ClientStream for Stream {
         self.answer_began
     }
 
+    fn refused(&self) -> Option<(u16, &'static str)> {
+        None
+    }
+
     fn interim(&mut self, head: &ResponseHead) {
         let mut state = self.link.state.borrow_mut();
         if state.has(self.number) && !self.answer_began {

@@ -1,61 +1,82 @@
-//! Bytes of answers that clients have acknowledged. QUIC tells nobody how far it is, but it lets a piece go once all of it has come.
+//! Bytes that clients have acknowledged. QUIC tells nobody how far it is but its congestion control, so the count is taken there.
 
-use bytes::Bytes;
+use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics, Cubic, CubicConfig};
+use quinn_proto::RttEstimator;
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
-/// Shorter pieces are not counted: an answer of a few bytes needs no measure of its progress.
-const COUNTED_BYTES_MIN: usize = 1_024;
-
-/// Counts the bytes of one connection, in pieces of at least a kibibyte.
-#[derive(Clone, Default)]
+/// Counts the bytes of the packets of one connection that its client has acknowledged, whatever way they took to it.
+#[derive(Clone, Debug, Default)]
 pub struct Acknowledged(Arc<AtomicU64>);
 
 impl Acknowledged {
-    /// The bytes so far. Those of streams that were reset are among them.
+    /// The bytes so far, with the heads of their packets, and without those of packets that hold nothing but acknowledgements.
     pub fn bytes(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// The same piece, which counts once nobody holds it any more.
-    pub fn counted(&self, piece: Bytes) -> Bytes {
-        match piece.len() {
-            COUNTED_BYTES_MIN.. => Bytes::from_owner(Counted { piece, count: self.clone() }),
-            _ => piece,
-        }
+    /// The congestion control of the connection: that of `quinn` by default (RFC 9438), which counts here.
+    pub fn counter(&self) -> Arc<dyn ControllerFactory + Send + Sync> {
+        Arc::new(CountingFactory(self.clone()))
     }
 }
 
-struct Counted {
-    piece: Bytes,
-    count: Acknowledged,
-}
+struct CountingFactory(Acknowledged);
 
-impl AsRef<[u8]> for Counted {
-    fn as_ref(&self) -> &[u8] {
-        &self.piece
+impl ControllerFactory for CountingFactory {
+    fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
+        let cubic = Cubic::new(Arc::new(CubicConfig::default()), now, current_mtu);
+        Box::new(Counting { cubic, acknowledged: self.0.clone() })
     }
 }
 
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.count.0.fetch_add(self.piece.len() as u64, Ordering::Relaxed);
-    }
+#[derive(Clone)]
+struct Counting {
+    cubic: Cubic,
+    acknowledged: Acknowledged,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl Controller for Counting {
+    fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
+        self.cubic.on_sent(now, bytes, last_packet_number);
+    }
 
-    #[test]
-    fn a_piece_counts_when_its_last_part_goes() {
-        let acknowledged = Acknowledged::default();
-        let mut piece = acknowledged.counted(vec![1; 2_000].into());
-        drop(acknowledged.counted(vec![1; 1_000].into()));
-        let part = piece.split_to(500);
-        drop(piece);
-        assert_eq!(acknowledged.bytes(), 0);
-        drop(part);
-        assert_eq!(acknowledged.bytes(), 2_000);
+    fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
+        self.acknowledged.0.fetch_add(bytes, Ordering::Relaxed);
+        self.cubic.on_ack(now, sent, bytes, app_limited, rtt);
+    }
+
+    fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest: Option<u64>) {
+        self.cubic.on_end_acks(now, in_flight, app_limited, largest);
+    }
+
+    fn on_congestion_event(&mut self, now: Instant, sent: Instant, is_persistent: bool, lost_bytes: u64) {
+        self.cubic.on_congestion_event(now, sent, is_persistent, lost_bytes);
+    }
+
+    fn on_mtu_update(&mut self, new_mtu: u16) {
+        self.cubic.on_mtu_update(new_mtu);
+    }
+
+    fn window(&self) -> u64 {
+        self.cubic.window()
+    }
+
+    fn metrics(&self) -> ControllerMetrics {
+        self.cubic.metrics()
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(self.clone())
+    }
+
+    fn initial_window(&self) -> u64 {
+        self.cubic.initial_window()
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
     }
 }

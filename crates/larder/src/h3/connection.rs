@@ -1,6 +1,6 @@
 //! The task of a connection: it takes streams, and ends the connection when its time has come.
 
-use super::{Link, control, number, request};
+use super::{Link, control, request};
 use crate::permit::ConnectionPermit;
 use crate::ticker::{Timer, Wait, WaitEnd};
 use larder_wire::h3::control::UniKind;
@@ -130,7 +130,8 @@ impl Connection {
             };
             match timer.limit(limit, Wait::Idle, self.event(leaving, stopped.as_mut())).await {
                 Ok(Event::Request(send, receive)) if self.link.is_elsewhere() => {
-                    reject(send, receive);
+                    self.link.note_move();
+                    self.link.reject(send, receive);
                     return End::Moved;
                 }
                 Ok(Event::Request(send, receive)) => request::begin(&self.link, send, receive),
@@ -199,7 +200,7 @@ impl Connection {
             };
             match timer.limit(limit, Wait::Busy, event).await {
                 Ok(Some(Left::Told)) => (has_told, since) = (true, ticker.wait_begins()),
-                Ok(Some(Left::Request(send, receive))) => reject(send, receive),
+                Ok(Some(Left::Request(send, receive))) => link.reject(send, receive),
                 // GOAWAY gets its time from when the last answer has made room for it.
                 Ok(Some(Left::StreamEnded)) if !has_told => since = ticker.wait_begins(),
                 Ok(_) | Err(_) => {}
@@ -229,10 +230,4 @@ fn until_stopped(control: Option<&SendStream>) -> impl Future<Output = ()> + use
             pending().await
         }
     }
-}
-
-/// Takes no request of this stream: the client may send it again elsewhere (RFC 9114 section 4.1.1).
-fn reject(mut send: SendStream, mut receive: RecvStream) {
-    let _ = send.reset(number(ErrorCode::RequestRejected));
-    let _ = receive.stop(number(ErrorCode::RequestRejected));
 }

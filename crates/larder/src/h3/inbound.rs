@@ -132,18 +132,19 @@ impl Inbound {
         field_list::trailers(&list, Side::Client).map_err(|fault| malformed(fault.detail))
     }
 
-    /// Reads the head, and decodes its fields into those of the connection in `take`, which is called before anything else may be read.
-    pub async fn head<T>(&mut self, take: impl FnOnce(Option<&FieldList>) -> T) -> Result<T, ReadEnd> {
+    /// Reads the head, and decodes its fields into the list of the connection, which the caller gives back when it has read them; `None`
+    /// where they are too long.
+    pub async fn head(&mut self) -> Result<Option<FieldList>, ReadEnd> {
         let read = self.read().await?;
         self.under_way = None;
         if !matches!(read, Read::Head) {
-            return Ok(take(None));
+            return Ok(None);
         }
-        let mut list = self.link.fields.borrow_mut();
+        let mut list = self.link.fields.take();
         list.clear();
         qpack::decode(self.message.section(), self.link.space.head_limits.head_bytes_max, &mut list)?;
         self.message.forget_section();
-        Ok(take(Some(&list)))
+        Ok(Some(list))
     }
 
     /// Whether the client has ended the stream behind the head. Where it has not yet said so, this waits until it does, or has sent a

@@ -1,5 +1,6 @@
 //! Accepts connections of QUIC on a listener's UDP socket.
 
+use super::acknowledged::Acknowledged;
 use super::connection::{self, Leaving};
 use super::{Link, STREAMS_MAX, number};
 use crate::caught;
@@ -48,7 +49,8 @@ const UNI_STREAMS_MAX: u32 = 16;
 /// connections of before and to refuse new ones, and serves again when another reload switches it on.
 pub async fn accept(space: Rc<Workspace>, socket: UdpSocket, mut listener: Arc<Listener>) {
     let env = Rc::clone(&space.env);
-    let endpoint = match open(socket, &listener) {
+    let mut settings = config(&listener);
+    let endpoint = match open(socket, settings.clone()) {
         Ok(endpoint) => endpoint,
         Err(error) => return tracing::error!(%error, "cannot serve HTTP/3"),
     };
@@ -60,8 +62,9 @@ pub async fn accept(space: Rc<Workspace>, socket: UdpSocket, mut listener: Arc<L
             accepted = timer.limit(Duration::MAX, Wait::Idle, endpoint.accept()) => accepted,
             changed = listener.changed() => match changed {
                 Some(successor) => {
-                    match config(&successor) {
-                        Some(config) => endpoint.set_server_config(Some(config)),
+                    settings = config(&successor);
+                    match &settings {
+                        Some(settings) => endpoint.set_server_config(Some(settings.clone())),
                         None => std::mem::take(&mut leaving).begin(),
                     }
                     listener = successor;
@@ -71,9 +74,10 @@ pub async fn accept(space: Rc<Workspace>, socket: UdpSocket, mut listener: Arc<L
             },
         };
         let Ok(Some(incoming)) = accepted else { break };
-        match listener.quic {
-            Some(_) => {
-                caught::call(&env.common.worker_restarts, || begin(&space, &listener, &handshakes, &leaving, incoming));
+        match &settings {
+            Some(settings) => {
+                let first_packet = || begin(&space, &listener, (&handshakes, &leaving), settings, incoming);
+                caught::call(&env.common.worker_restarts, first_packet);
             }
             // The client goes to HTTP/2 at once.
             None => incoming.refuse(),
@@ -84,13 +88,23 @@ pub async fn accept(space: Rc<Workspace>, socket: UdpSocket, mut listener: Arc<L
     leaving.begin();
 }
 
-fn open(socket: UdpSocket, listener: &Listener) -> io::Result<Endpoint> {
-    Endpoint::new(EndpointConfig::default(), config(listener), socket, Arc::new(TokioRuntime))
+fn open(socket: UdpSocket, settings: Option<ServerConfig>) -> io::Result<Endpoint> {
+    Endpoint::new(EndpointConfig::default(), settings, socket, Arc::new(TokioRuntime))
 }
 
 /// The settings of QUIC with the certificates of this listener.
 fn config(listener: &Listener) -> Option<ServerConfig> {
     let tls = Arc::clone(listener.quic.as_ref()?);
+    let mut config = ServerConfig::with_crypto(tls);
+    config
+        .max_incoming(HANDSHAKES_MAX)
+        .incoming_buffer_size(INCOMING_BYTES_MAX)
+        .incoming_buffer_size_total(INCOMING_BYTES_TOTAL_MAX);
+    Some(config)
+}
+
+/// The settings of one connection, whose acknowledged bytes count here.
+fn of_connection(settings: &ServerConfig, acknowledged: &Acknowledged) -> Arc<ServerConfig> {
     let mut transport = TransportConfig::default();
     transport
         .max_concurrent_bidi_streams(STREAMS_MAX.into())
@@ -100,14 +114,11 @@ fn config(listener: &Listener) -> Option<ServerConfig> {
         .send_window(UNACKNOWLEDGED_BYTES_MAX)
         .datagram_receive_buffer_size(None)
         // A connection without requests ends after `timeouts.idle`; with one, after the limits of that.
-        .max_idle_timeout(None);
-    let mut config = ServerConfig::with_crypto(tls);
-    config
-        .transport_config(Arc::new(transport))
-        .max_incoming(HANDSHAKES_MAX)
-        .incoming_buffer_size(INCOMING_BYTES_MAX)
-        .incoming_buffer_size_total(INCOMING_BYTES_TOTAL_MAX);
-    Some(config)
+        .max_idle_timeout(None)
+        .congestion_controller_factory(acknowledged.counter());
+    let mut settings = settings.clone();
+    settings.transport_config(Arc::new(transport));
+    Arc::new(settings)
 }
 
 /// The fate of the first packet of a client.
@@ -188,8 +199,8 @@ impl Drop for Handshake {
 fn begin(
     space: &Rc<Workspace>,
     listener: &Arc<Listener>,
-    handshakes: &Rc<Handshakes>,
-    leaving: &Rc<Leaving>,
+    (handshakes, leaving): (&Rc<Handshakes>, &Rc<Leaving>),
+    settings: &ServerConfig,
     incoming: Incoming,
 ) {
     let tally = &space.env.tally;
@@ -209,13 +220,14 @@ fn begin(
         }
     }
     let handshake = handshakes.begin(client);
-    let connecting = match incoming.accept() {
+    let acknowledged = Acknowledged::default();
+    let connecting = match incoming.accept_with(of_connection(settings, &acknowledged)) {
         Ok(connecting) => connecting,
         Err(error) => return failed(space, listener, address, &error),
     };
     let (space, listener, leaving) = (Rc::clone(space), Arc::clone(listener), Rc::clone(leaving));
     tokio::task::spawn_local(async move {
-        if let Some((link, permit)) = shake_hands(space, listener, (address, connecting)).await {
+        if let Some((link, permit)) = shake_hands(space, listener, (address, connecting), acknowledged).await {
             drop(handshake);
             connection::serve(link, permit, &leaving).await;
         }
@@ -227,6 +239,7 @@ async fn shake_hands(
     space: Rc<Workspace>,
     listener: Arc<Listener>,
     (address, connecting): (SocketAddr, Connecting),
+    acknowledged: Acknowledged,
 ) -> Option<(Rc<Link>, ConnectionPermit)> {
     let env = Rc::clone(&space.env);
     let limit = env.config().timeouts.head;
@@ -273,7 +286,8 @@ async fn shake_hands(
         stream_ended: tokio::sync::Notify::new(),
         meters: RefCell::default(),
         turns: Rc::default(),
-        acknowledged: super::acknowledged::Acknowledged::default(),
+        acknowledged,
+        given_up: Cell::new(0),
         urgencies: RefCell::default(),
         section_bytes_max: Cell::new(u64::MAX),
         text: RefCell::default(),

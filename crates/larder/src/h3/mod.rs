@@ -23,9 +23,9 @@ use acknowledged::Acknowledged;
 use larder_wire::h2::hpack::FieldList;
 use larder_wire::h3::{ErrorCode, H3Fault, Scope};
 use meters::Meters;
-use quinn::VarInt;
+use quinn::{RecvStream, SendStream, VarInt};
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::rc::Rc;
 use tokio::sync::Notify;
 use turns::Turns;
@@ -43,7 +43,7 @@ struct Link {
     /// The facts of this connection that its requests are judged by, with the address that its handshake has proved.
     peer: Rc<PeerFacts>,
     /// Streams of requests that are open, at most [`STREAMS_MAX`].
-    open: RefCell<HashSet<u64>>,
+    open: RefCell<Vec<u64>>,
     /// The number of the stream behind the last one that a request was taken from.
     next_request: Cell<u64>,
     /// Wakes the task of the connection when such a stream has ended.
@@ -53,6 +53,8 @@ struct Link {
     turns: Rc<Turns>,
     /// Bytes that the client has acknowledged.
     acknowledged: Acknowledged,
+    /// Answers that were given up. Room in QUIC that others have of these is no sign of a client that takes something.
+    given_up: Cell<u64>,
     /// Urgencies that PRIORITY_UPDATE has set, by stream, and that its stream has not taken up yet: of streams that are open, and of as
     /// many as may still be opened.
     urgencies: RefCell<HashMap<u64, u8>>,
@@ -76,6 +78,20 @@ impl Link {
         self.quic.remote_address().ip() != self.peer.address.ip()
     }
 
+    /// Counts the end of this connection because its client has moved.
+    fn note_move(&self) {
+        let (client, from) = (self.peer.address, self.quic.remote_address());
+        self.env().tally.http3_moves.add(1);
+        tracing::info!(%client, %from, "a request over HTTP/3 came from another address than the handshake, so its connection ends");
+    }
+
+    /// Takes no request of this stream: the client may send it again elsewhere (RFC 9114 section 4.1.1).
+    fn reject(&self, mut send: SendStream, mut receive: RecvStream) {
+        self.note(Flood::Control);
+        let _ = send.reset(number(ErrorCode::RequestRejected));
+        let _ = receive.stop(number(ErrorCode::RequestRejected));
+    }
+
     /// Counts an event that costs the server more than the client; one too many ends the connection.
     fn note(&self, kind: Flood) {
         if !self.meters.borrow_mut().is_flooded_by(kind) || self.has_ended.get() {
@@ -92,6 +108,11 @@ impl Link {
         let client = self.peer.address;
         tracing::info!(%client, limit = kind.as_str(), "a connection of HTTP/3 is ended at a limit");
         self.end(ErrorCode::ExcessiveLoad, kind.as_str(), Some(kind.as_str()));
+    }
+
+    /// An answer is given up, and what QUIC held of it.
+    fn gives_up(&self) {
+        self.given_up.set(self.given_up.get() + 1);
     }
 
     /// Ends what a fault of the client ends: the connection, or a stream that the caller resets.
@@ -136,14 +157,20 @@ impl Link {
 
     /// A stream with a request is open.
     fn begins(&self, stream: u64) {
-        self.open.borrow_mut().insert(stream);
+        self.open.borrow_mut().push(stream);
         self.next_request.set(stream.saturating_add(STREAM_STEP));
     }
 
     /// The stream is over.
     fn ends(&self, stream: u64) {
-        self.open.borrow_mut().remove(&stream);
-        self.urgencies.borrow_mut().remove(&stream);
+        let mut open = self.open.borrow_mut();
+        if let Some(at) = open.iter().position(|other| *other == stream) {
+            open.swap_remove(at);
+        }
+        let mut urgencies = self.urgencies.borrow_mut();
+        if !urgencies.is_empty() {
+            urgencies.remove(&stream);
+        }
         self.stream_ended.notify_one();
     }
 }

@@ -41,6 +41,7 @@ async fn serve(open: OpenStream, send: SendStream, receive: RecvStream) {
     tokio::select! {
         () = serve_request(link, stream) => {}
         stopped = stopped => if matches!(stopped, Ok(Some(_))) {
+            link.gives_up();
             link.note(Flood::RapidReset);
         },
     }
@@ -112,8 +113,7 @@ async fn read(link: &Rc<Link>, stream: &mut Stream) -> Result<Request, HeadEnd> 
     let limit = env.config().timeouts.head;
     let inbound = &mut stream.inbound;
     let reading = async {
-        let fields = inbound.head(|list| list.cloned()).await?;
-        let Some(fields) = fields else {
+        let Some(fields) = inbound.head().await? else {
             let fault = Fault::client(FaultKind::HeadTooLong, "the fields are longer than head_bytes_max");
             return Err(HeadFault::Refused(fault).into());
         };
@@ -122,6 +122,7 @@ async fn read(link: &Rc<Link>, stream: &mut Stream) -> Result<Request, HeadEnd> 
         let waits = has_no_body_by_habit(&fields) && fields.len() <= link.space.head_limits.fields_max;
         let ends_stream = inbound.ends_with_head(waits.then(|| fields.size())).await?;
         let request = parse(link, &fields, ends_stream)?;
+        link.fields.replace(fields);
         let length = match framing::of_request(&request) {
             Ok(Framing::Length(bytes)) => Some(bytes),
             _ => None,
@@ -205,7 +206,7 @@ async fn refuse_by_page(link: &Rc<Link>, mut stream: Stream, fault: &Fault) {
     env.tally.faults.add(1);
     let page = rules::fault_page(fault.kind, fault.detail);
     deliver::send_page(&mut stream, &page, false, clock::now(), None);
-    env.finish_refused(&stream.peer().listener, stream.peer().address, &page);
+    record_page(link, &stream, &page);
     stream.finish().await;
 }
 
@@ -242,6 +243,15 @@ fn permit(link: &Link, stream: &Stream) -> Result<Option<StreamPermit>, Full> {
 }
 
 /// Answers a request that met a broken invariant. The unwinding dropped its record, so a new one is made.
+/// Records an answer by a page, or the small one that its client got in its place.
+fn record_page(link: &Link, stream: &Stream, page: &Page) {
+    let (env, peer) = (link.env(), stream.peer());
+    match stream.refused() {
+        Some((status, word)) => env.finish_refused(&peer.listener, peer.address, &Page::new(status, word, "", "")),
+        None => env.finish_refused(&peer.listener, peer.address, page),
+    }
+}
+
 async fn broken(link: &Rc<Link>, mut stream: Stream) {
     let env = link.env();
     env.tally.panics.add(1);
@@ -251,7 +261,7 @@ async fn broken(link: &Rc<Link>, mut stream: Stream) {
         return stream.break_off();
     }
     deliver::send_page(&mut stream, &page, false, clock::now(), None);
-    env.finish_refused(&stream.peer().listener, stream.peer().address, &page);
+    record_page(link, &stream, &page);
     stream.finish().await;
 }
 

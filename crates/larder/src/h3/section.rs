@@ -1,11 +1,9 @@
 //! Field sections of answers, which are no longer than the client takes.
 
 use super::Link;
+use larder_wire::h2::hpack::LINE_OVERHEAD_BYTES;
 use larder_wire::h3::qpack;
 use std::cell::Cell;
-
-/// Bytes that a line counts for beside its name and value (RFC 9114 section 4.2.2).
-const OVERHEAD: u64 = 32;
 
 /// The size of a section as limits count it.
 #[derive(Default)]
@@ -21,7 +19,7 @@ impl Section {
 
     /// Appends a line.
     pub fn write(&self, out: &mut Vec<u8>, name: &[u8], value: &[u8], is_secret: bool) {
-        self.0.set(self.0.get() + (name.len() + value.len()) as u64 + OVERHEAD);
+        self.0.set(self.0.get() + (name.len() + value.len() + LINE_OVERHEAD_BYTES) as u64);
         qpack::write_field(out, name, value, is_secret);
     }
 

@@ -18,7 +18,7 @@ use larder_cache::cache::Tier;
 use larder_wire::h3::{ErrorCode, Scope, frame};
 use larder_wire::{Fields, Host, ResponseHead};
 use quinn::{RecvStream, SendStream, WriteError, Written};
-use std::future::{Future, poll_fn};
+use std::future::{Future, pending, poll_fn};
 use std::io;
 use std::ops::Range;
 use std::pin::pin;
@@ -53,6 +53,8 @@ enum Answer {
     Begun(Option<u64>),
     /// All of it is in the queue.
     Whole,
+    /// The client takes no head as long as that of the answer: a small one is in the queue, and no body follows.
+    Refused,
     /// The stream has its end: QUIC sends what is left, or it was reset.
     Ended,
 }
@@ -102,7 +104,7 @@ impl Stream {
 
     /// Waits until the client has the answer, and ends the stream.
     pub async fn finish(mut self) {
-        if self.flush().await.is_err() || self.answer != Answer::Whole {
+        if self.write().await.is_err() || !matches!(self.answer, Answer::Whole | Answer::Refused) {
             return self.reset(ErrorCode::Internal);
         }
         self.answer = Answer::Ended;
@@ -116,18 +118,17 @@ impl Stream {
     }
 
     /// Waits until the client has acknowledged the whole answer, which goes on at its pace: time counts against the client while it
-    /// acknowledges nothing of any stream of the connection.
+    /// acknowledges nothing of any stream of the connection. Once all of it is acknowledged `request::serve` drops the stream.
     async fn until_acknowledged(&mut self) {
         let env = Rc::clone(self.env());
         let timer = self.timer.get_or_insert_with(|| env.ticker.timer());
         loop {
             let limit = self.pauses.stall_left(&env.config());
             let (began, before) = (env.ticker.wait_begins(), self.link.acknowledged.bytes());
-            if timer.limit(limit, Wait::Busy, self.send.stopped()).await.is_ok() {
-                return;
-            }
+            let _ = timer.limit(limit, Wait::Busy, pending::<()>()).await;
             let progress = self.link.acknowledged.bytes() - before;
             if progress == 0 {
+                self.link.gives_up();
                 let _ = self.send.reset(number(ErrorCode::RequestCancelled));
                 return;
             }
@@ -139,6 +140,7 @@ impl Stream {
     pub fn reset(&mut self, code: ErrorCode) {
         if self.answer != Answer::Ended {
             self.answer = Answer::Ended;
+            self.link.gives_up();
             let _ = self.send.reset(number(code));
             self.inbound.stop(code);
             self.queue.clear();
@@ -151,9 +153,9 @@ impl Stream {
     fn queue(&mut self, mut bytes: Bytes) {
         self.queued_bytes += bytes.len();
         while bytes.len() > TURN_BYTES {
-            self.queue.push(self.link.acknowledged.counted(bytes.split_to(TURN_BYTES)));
+            self.queue.push(bytes.split_to(TURN_BYTES));
         }
-        self.queue.push(self.link.acknowledged.counted(bytes));
+        self.queue.push(bytes);
     }
 
     /// Puts HEADERS behind the bytes that wait, and the head of DATA for a body of so many bytes.
@@ -166,16 +168,14 @@ impl Stream {
         self.queue(bytes.into());
     }
 
-    /// Puts a small head in place of one that is longer than the client takes. It would refuse that.
-    fn refuse_head(&self, bytes: &mut Vec<u8>) {
-        const WORD: &str = "http3-head-too-long";
-        let (env, peer) = (self.env(), &self.link.peer);
-        tracing::info!(client = %peer.address, "an answer's head is longer than a client of HTTP/3 takes");
-        env.finish_unanswered(&peer.listener, peer.address, WORD);
-        *bytes = Section::begin();
-        let section = Section::default();
-        section.write(bytes, b":status", b"502", false);
-        section.write(bytes, b"content-length", b"0", false);
+    /// Gives a small head in place of one that is longer than the client takes. It would refuse that.
+    fn refused_head(&self) -> Vec<u8> {
+        let client = self.link.peer.address;
+        tracing::info!(%client, "an answer's head is longer than a client of HTTP/3 takes");
+        let (mut bytes, section) = (Section::begin(), Section::default());
+        section.write(&mut bytes, b":status", REFUSED_STATUS.to_string().as_bytes(), false);
+        section.write(&mut bytes, b"content-length", b"0", false);
+        bytes
     }
 
     /// Begins DATA for so many bytes, where the head has not done that for the body as a whole. Gives the bytes that may follow.
@@ -198,6 +198,47 @@ impl Stream {
             }
             _ => 0,
         }
+    }
+
+    /// Waits until QUIC has taken all bytes. A client that gives the stream no room for longer than `timeouts.write` at once, or
+    /// `timeouts.download_stall` in all, loses it. While others have their turns, the client is as slow as it is on all of them.
+    async fn write(&mut self) -> io::Result<()> {
+        let env = Rc::clone(&self.link.space.env);
+        while !self.queue.is_empty() {
+            self.take_up_urgency();
+            let limit = self.pauses.stall_left(&env.config());
+            let (began, before) = (env.ticker.wait_begins(), self.link.acknowledged.bytes());
+            let given_up = self.link.given_up.get();
+            let timer = self.timer.get_or_insert_with(|| env.ticker.timer());
+            let writing = write_in_turn(&mut self.place, &mut self.send, &mut self.queue);
+            let wrote = timer.limit(limit, Wait::Busy, writing).await;
+            let progress = || (self.link.acknowledged.bytes() - before) as usize;
+            match wrote {
+                Ok(Ok(Wrote { written, was_passed_over })) => {
+                    let progress = match was_passed_over {
+                        true => written.bytes,
+                        // There is room because other answers were given up, it may be, and not by anything that the client did.
+                        false if self.link.given_up.get() != given_up => progress(),
+                        false => progress().max(written.bytes),
+                    };
+                    self.queue.drain(..written.chunks);
+                    self.queued_bytes -= written.bytes;
+                    self.pauses.note_stall(&env.config(), env.ticker.since(began), progress);
+                }
+                Ok(Err(_)) => {
+                    self.reset(ErrorCode::RequestCancelled);
+                    return Err(io::ErrorKind::BrokenPipe.into());
+                }
+                Err(_) if progress() > 0 && !self.place.was_passed_over() => {
+                    self.pauses.note_stall(&env.config(), env.ticker.since(began), progress());
+                }
+                Err(_) => {
+                    self.reset(ErrorCode::RequestCancelled);
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Waits for the next part of the request's body, within the limits of a slow client.
@@ -232,13 +273,16 @@ impl Stream {
     }
 }
 
+/// The status of an answer whose head is longer than the client takes.
+const REFUSED_STATUS: u16 = 502;
+
 /// Bytes that a stream may write before the others have their turns.
 const TURN_BYTES: usize = 32 * 1024;
 
 /// The end of a turn.
 struct Wrote {
     written: Written,
-    /// Others had two turns and more in the time that this one took.
+    /// Since this stream's last turn, one that was behind it has had a turn.
     was_passed_over: bool,
 }
 
@@ -312,12 +356,18 @@ impl ClientStream for Stream {
             &link.space.answered_by,
             link.peer.alt_svc(),
         );
+        self.answer = match body {
+            Some(0) => Answer::Whole,
+            body => Answer::Begun(body),
+        };
         if !section.fits(&link) {
-            self.refuse_head(&mut bytes);
-            body = Some(0);
+            (self.answer, bytes, body) = (Answer::Refused, self.refused_head(), None);
         }
-        self.answer = if body == Some(0) { Answer::Whole } else { Answer::Begun(body) };
         self.queue_headers(&bytes, body);
+    }
+
+    fn refused(&self) -> Option<(u16, &'static str)> {
+        (self.answer == Answer::Refused).then_some((REFUSED_STATUS, "http3-head-too-long"))
     }
 
     fn answer_has_begun(&self) -> bool {
@@ -395,7 +445,10 @@ impl ClientStream for Stream {
     }
 
     fn break_off(&mut self) {
-        self.reset(ErrorCode::Internal);
+        // The client gets the small head all the same.
+        if self.answer != Answer::Refused {
+            self.reset(ErrorCode::Internal);
+        }
     }
 
     fn expect_long_body(&mut self, _: Tier) {
@@ -406,40 +459,14 @@ impl ClientStream for Stream {
         self.queued_bytes
     }
 
-    /// Waits until QUIC has taken all bytes. A client that gives the stream no room for longer than `timeouts.write` at once, or
-    /// `timeouts.download_stall` in all, loses it. While others have their turns, the client is as slow as it is on all of them.
     async fn flush(&mut self) -> io::Result<usize> {
-        let env = Rc::clone(&self.link.space.env);
-        while !self.queue.is_empty() {
-            self.take_up_urgency();
-            let limit = self.pauses.stall_left(&env.config());
-            let (began, before) = (env.ticker.wait_begins(), self.link.acknowledged.bytes());
-            let timer = self.timer.get_or_insert_with(|| env.ticker.timer());
-            let writing = write_in_turn(&mut self.place, &mut self.send, &mut self.queue);
-            let wrote = timer.limit(limit, Wait::Busy, writing).await;
-            let progress = || (self.link.acknowledged.bytes() - before) as usize;
-            match wrote {
-                Ok(Ok(Wrote { written, was_passed_over })) => {
-                    let progress = if was_passed_over { written.bytes } else { progress().max(written.bytes) };
-                    self.queue.drain(..written.chunks);
-                    self.queued_bytes -= written.bytes;
-                    self.pauses.note_stall(&env.config(), env.ticker.since(began), progress);
-                }
-                Ok(Err(_)) => {
-                    self.reset(ErrorCode::RequestCancelled);
-                    return Err(io::ErrorKind::BrokenPipe.into());
-                }
-                Err(_) if progress() > 0 && !self.place.was_passed_over() => {
-                    self.pauses.note_stall(&env.config(), env.ticker.since(began), progress());
-                }
-                Err(_) => {
-                    self.reset(ErrorCode::RequestCancelled);
-                    return Err(io::ErrorKind::TimedOut.into());
-                }
-            }
+        self.write().await?;
+        match self.answer {
+            // No more of a body is wanted that no client takes.
+            Answer::Refused => Err(io::ErrorKind::BrokenPipe.into()),
+            // Of an answer in larger steps more would wait here, for a hundred streams at once.
+            _ => Ok(2),
         }
-        // Of an answer in larger steps more would wait here, for a hundred streams at once.
-        Ok(2)
     }
 
     async fn flush_if_full(&mut self) -> io::Result<()> {

@@ -1,9 +1,10 @@
 //! The processes of one helper: how many there are, and what one of them is asked and answers.
 
 use super::pool::{Conversation, HelperTrouble, Job, Load, Pool};
+use crate::children::OwnChild;
 use crate::clock;
 use crate::config::Helper;
-use crate::script::{OwnChild, environment_of, pass_log_on};
+use crate::script::{environment_of, pass_log_on};
 use larder_people::answer::{self, ANSWER_BYTES_MAX, Answer, Outcome};
 use larder_people::line::with_channel;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -116,7 +117,8 @@ async fn run(pool: Arc<Pool>) -> io::Result<Ended> {
     let config = pool.config();
     let (program, arguments) = config.command.split_first().ok_or(io::ErrorKind::NotFound)?;
     let began = clock::instant();
-    let mut process = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .args(arguments)
         .env_clear()
         .envs(environment_of(&config.inherit, &config.environment))
@@ -124,14 +126,14 @@ async fn run(pool: Arc<Pool>) -> io::Result<Ended> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0)
-        .kill_on_drop(true)
-        .spawn()?;
+        .kill_on_drop(true);
+    let (mut process, _own) = OwnChild::start(|| command.spawn(), Child::id)?;
     pool.counts.started.fetch_add(1, Ordering::Relaxed);
     let group = Group(process.id());
-    let _own = process.id().map(OwnChild::of);
     if let Some(log) = process.stderr.take() {
-        let label = format!("helper {}[{}]", config.name, process.id().unwrap_or_default());
-        tokio::task::spawn_local(pass_log_on(log, label));
+        let (name, pool) = (format!("helper {}", config.name), Arc::clone(&pool));
+        let label = format!("{name}[{}]", process.id().unwrap_or_default());
+        tokio::task::spawn_local(async move { pass_log_on(log, &name, label, &pool.log).await });
     }
     let (Some(stdin), Some(stdout)) = (process.stdin.take(), process.stdout.take()) else {
         return Err(io::ErrorKind::BrokenPipe.into());

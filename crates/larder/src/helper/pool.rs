@@ -2,6 +2,7 @@
 
 use crate::clock;
 use crate::config::Helper;
+use crate::mount::LogBudget;
 use larder_people::answer::{Answer, AnswerFault, Outcome};
 use larder_people::kind::Kind;
 use larder_people::line::LINE_BYTES_MAX;
@@ -98,6 +99,8 @@ pub struct Pool {
     pub(super) grow: Notify,
     memo: Mutex<Memo<Box<[u8]>, Arc<Answer>>>,
     is_down: AtomicBool,
+    /// The bytes that its processes may write into the log.
+    pub(super) log: LogBudget,
     /// Counts for people.
     pub counts: PoolCounts,
 }
@@ -143,6 +146,7 @@ impl Pool {
             wake: Notify::new(),
             grow: Notify::new(),
             is_down: AtomicBool::new(false),
+            log: LogBudget::default(),
             counts: PoolCounts::default(),
         })
     }

@@ -2,12 +2,11 @@
 
 use super::frame::{self, CallFacts, Reply};
 use crate::clock;
-use crate::mount::{Process, ProcessFault, ProcessLease, RunningCall, UntrueNote, connect_socket};
+use crate::mount::{Closed, Process, ProcessFault, ProcessLease, RunningCall, UntrueNote, connect_socket, is_closed};
 use bytes::BytesMut;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::io::ErrorKind;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,8 +23,8 @@ pub(super) enum NoReply {
     Ended(Option<u16>),
     /// The process ended because of another call, or took none: another process may be asked.
     NotBegun,
-    /// There is no process at the socket any more: another one may be asked.
-    Refused,
+    /// No connection to the process could be had: another one may be asked.
+    Unconnected,
     /// The process has not come to it in time.
     Busy,
 }
@@ -122,7 +121,7 @@ enum LineEnd {
     Broken(&'static str),
     /// The process closed the connection.
     Closed,
-    /// There is no process at the socket.
+    /// The process has closed its socket.
     Refused,
     /// This server could not connect.
     Unconnected,
@@ -224,9 +223,7 @@ impl Line {
     async fn run(&self, call_time: Duration) -> LineEnd {
         let mut stream = match connect_socket(&self.process.socket).await {
             Ok(stream) => stream,
-            Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound) => {
-                return LineEnd::Refused;
-            }
+            Err(error) if is_closed(&error) => return LineEnd::Refused,
             Err(_) => return LineEnd::Unconnected,
         };
         let (mut reader, mut writer) = stream.split();
@@ -401,8 +398,8 @@ impl Line {
         match end {
             LineEnd::Late(_) => self.process.fails(ProcessFault::Hangs(hook)),
             LineEnd::Broken(how) => self.process.fails(ProcessFault::Broken(how)),
-            LineEnd::Refused => self.process.fails(ProcessFault::Broken("it has closed its socket")),
-            LineEnd::Closed => self.process.fails(ProcessFault::Closed),
+            LineEnd::Refused => self.process.fails(ProcessFault::Closed(Closed::Socket)),
+            LineEnd::Closed => self.process.fails(ProcessFault::Closed(Closed::Connection)),
             LineEnd::Unconnected => {}
         }
         let at = culprit.and_then(|number| pending.iter().position(|pending| pending.number == number));
@@ -411,8 +408,10 @@ impl Line {
             self.count(hook, call, is_late);
             culprit.end(Err(if is_late { NoReply::Late(hook) } else { NoReply::Ended(hook) }));
         }
-        let rest =
-            if matches!(end, LineEnd::Refused | LineEnd::Unconnected) { NoReply::Refused } else { NoReply::NotBegun };
+        let rest = match end {
+            LineEnd::Refused | LineEnd::Unconnected => NoReply::Unconnected,
+            _ => NoReply::NotBegun,
+        };
         pending.into_iter().for_each(|pending| pending.end(Err(rest)));
     }
 

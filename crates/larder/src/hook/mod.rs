@@ -429,7 +429,7 @@ fn read_answer(
                 }),
             }
         }
-        Err(NoReply::NotBegun | NoReply::Refused) => return None,
+        Err(NoReply::NotBegun | NoReply::Unconnected) => return None,
         Err(NoReply::Late(hook)) => Err(CallTrouble::Late { pid: process.pid, hook }),
         // A process whose place another generation has taken closes its connections when it has answered. A call that is known to have run
         // when its process ended would end the next one too.

@@ -28,6 +28,15 @@ impl Condition {
             Condition::ServingOld => "serving-old",
         }
     }
+
+    /// The fate of requests while a process is importing the application, in words.
+    pub fn of_requests(self) -> &'static str {
+        match self {
+            Condition::Loading => "requests wait for it",
+            Condition::Failed => "requests fail",
+            Condition::Serving | Condition::ServingOld => "what serves goes on",
+        }
+    }
 }
 
 impl MountState {
@@ -62,15 +71,15 @@ mod tests {
         let mount =
             Mount { host: Host::local(name), application, python: Arc::new(Python::default()), routes: Vec::new() };
         let state = Mounts::default().add(Arc::new(mount));
-        assert_eq!(state.condition(), Condition::Loading);
+        assert_eq!((state.condition(), state.condition().of_requests()), (Condition::Loading, "requests wait for it"));
         state.load_failed(FailedLoad { traceback: "T".to_owned(), ..FailedLoad::default() });
         state.fail("T".to_owned());
-        assert_eq!(state.condition(), Condition::Failed);
+        assert_eq!((state.condition(), state.condition().of_requests()), (Condition::Failed, "requests fail"));
         let (nursery, _told) = tokio::sync::mpsc::channel(1);
         let process = Arc::new(Process::new(1, 4711, "/nowhere".into(), 1, nursery));
         state.note(|report| report.load_failure = None);
         state.serve_by(vec![process]);
-        assert_eq!(state.condition(), Condition::Serving);
+        assert_eq!((state.condition(), state.condition().of_requests()), (Condition::Serving, "what serves goes on"));
         state.load_failed(FailedLoad::default());
         assert_eq!(state.condition(), Condition::ServingOld);
         assert!(state.report().load_failure.is_some_and(|failure| !failure.at.is_zero()));

@@ -23,7 +23,7 @@ pub use log_budget::{LOG_BURST_BYTES_MAX, LOG_BYTES_PER_SECOND_MAX, LogBudget};
 pub use running::{RunningCall, RunningNote, UntrueNote};
 pub use spool::{BufferBudget, FILE_EXTENSION, Spool};
 pub use stage::Stage;
-pub use stream::{MountStream, connect_socket};
+pub use stream::{MountStream, connect_socket, is_closed};
 pub use turns::{TURN_WITHIN, Turn};
 
 use crate::client::Client;
@@ -186,7 +186,8 @@ pub struct MountCounts {
     pub ended: AtomicU64,
     /// Processes that were killed because a request hung.
     pub hung: AtomicU64,
-    /// Processes that were killed because they wrote what is no reply, or closed a connection without an end.
+    /// Processes that were killed because they wrote what is no reply, closed a connection or their socket without an end, or said that
+    /// they can't be loaded though they served.
     pub broken: AtomicU64,
     /// Generations that could not load the application.
     pub load_failures: AtomicU64,
@@ -415,13 +416,21 @@ pub struct Faulty {
 /// Why a process can't serve any longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcessFault {
-    /// A request goes on although its time is over, or the process has closed its socket: in the hook at this place, where it can be
-    /// only one.
+    /// A request goes on although its time is over: in the hook at this place, where it can be only one.
     Hangs(Option<u16>),
     /// It broke the rules of its connections, in this way.
     Broken(&'static str),
-    /// It closed a connection. The process may be ending by itself.
-    Closed,
+    /// It closed something. The process may be ending by itself.
+    Closed(Closed),
+}
+
+/// Something that a process has closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// A connection.
+    Connection,
+    /// The socket that it accepts connections on.
+    Socket,
 }
 
 impl Process {

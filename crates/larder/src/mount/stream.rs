@@ -1,6 +1,6 @@
 //! A connection to a process of an application, with the place in the process that its request has.
 
-use super::{Process, ProcessLease, Spool, Turn};
+use super::{Closed, Process, ProcessFault, ProcessLease, Spool, Turn};
 use crate::client::Client;
 use std::io;
 use std::path::Path;
@@ -32,6 +32,11 @@ pub async fn connect_socket(path: &Path) -> io::Result<UnixStream> {
     }
 }
 
+/// Whether a connection failed because the process has closed its socket.
+pub fn is_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
+}
+
 /// A connection to a process.
 ///
 /// Dropped before its request is over, it tells the process that the client has left (the end of what it reads), and holds the
@@ -52,8 +57,8 @@ impl MountStream {
         let process = Arc::clone(lease.process());
         let stream = connect_socket(&process.socket).await.inspect_err(|error| {
             // A process that has closed its socket serves nobody any more.
-            if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) {
-                lease.hangs();
+            if is_closed(error) {
+                process.fails(ProcessFault::Closed(Closed::Socket));
             }
         })?;
         let sent_at = Instant::now();

@@ -151,8 +151,6 @@ pub struct Extras {
     pub waited: Option<Duration>,
     /// The way of its tunnel, where parents were meant.
     pub way: Option<Box<WayNote>>,
-    /// The coding that Larder gave the body.
-    pub coded: Option<Coding>,
     /// The notes of its last fetch, where no detail keeps them for the log.
     pub notes: Option<Rc<Notes>>,
 }
@@ -168,7 +166,6 @@ impl Extras {
             || self.certificate.is_some()
             || self.waited.is_some()
             || self.way.is_some()
-            || self.coded.is_some()
     }
 
     /// Bytes that it refers to, but for the texts.
@@ -412,14 +409,14 @@ impl Record {
 
     /// Notes the coding that Larder gave the body, where it gave one.
     pub fn note_coding(&mut self, coded: Option<Coding>) {
-        if self.is_read() && coded.is_some() {
-            self.extras.get_or_insert_default().coded = coded;
+        if self.is_read() {
+            self.trail.coded = coded;
         }
     }
 
     /// The coding that Larder gave the body.
     pub fn coded(&self) -> Option<Coding> {
-        self.extras.as_ref()?.coded
+        self.trail.coded
     }
 
     /// The rules that held for it, where any did.

@@ -11,7 +11,7 @@ use crate::sampling::Sampled;
 use larder_cache::cache::{Admitted, Fate, Peek, Whole};
 use larder_cache::key::Key;
 use larder_cache::policy::vary::VARY_NAMES_MAX;
-use larder_cache::policy::{Asked, FreshnessFacts, Grace, NotStored, Terms, Usable};
+use larder_cache::policy::{Asked, Coding, FreshnessFacts, Grace, NotStored, Terms, Usable};
 use larder_wire::date::Stamp;
 use larder_wire::proxy_protocol::{ProxyVersion, SentHeader};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -31,6 +31,8 @@ pub struct Trail {
     pub edition: u64,
     /// Why an origin was asked, whatever came of it.
     pub cause: Option<Cause>,
+    /// The coding that Larder gave the body.
+    pub coded: Option<Coding>,
     /// The request's cache directives, once they were looked at.
     asked: Option<Wishes>,
     /// The freshness of the stored response, and the judgement of it.
@@ -376,7 +378,7 @@ pub struct Notes {
     pub by_hook: RefCell<Option<Box<HookNote>>>,
     /// The members of a group that were asked; those of the last request where several were sent.
     pub group: RefCell<Option<Box<GroupNote>>>,
-    /// The way to the origin, where parents or siblings are meant.
+    /// The way to the origin, where parents, siblings or nodes of the cluster are meant.
     pub way: RefCell<Option<Box<WayNote>>>,
     /// The work of ICAP services on the answer.
     pub by_icap: RefCell<IcapTrail>,
@@ -456,6 +458,8 @@ pub enum Peer {
     Parent(u8),
     /// A sibling, which has stored the response: its place among the `[[sibling]]`s, from 1.
     Sibling(u8),
+    /// Another node of the cluster, the home of the key; the way has its name.
+    Home,
 }
 
 impl Peer {
@@ -463,7 +467,7 @@ impl Peer {
     pub fn address(self) -> Option<SocketAddr> {
         match self {
             Peer::Address(address) => Some(address),
-            Peer::Socket | Peer::Process(_) | Peer::Parent(_) | Peer::Sibling(_) => None,
+            Peer::Socket | Peer::Process(_) | Peer::Parent(_) | Peer::Sibling(_) | Peer::Home => None,
         }
     }
 }
@@ -476,6 +480,7 @@ impl fmt::Display for Peer {
             Peer::Process(pid) => write!(f, "process {pid}"),
             Peer::Parent(number) => write!(f, "parent {number}"),
             Peer::Sibling(number) => write!(f, "sibling {number}"),
+            Peer::Home => f.write_str("another node"),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Notes of the way to an origin where it leads through parents, or to a sibling: which was taken, and which led nowhere.
+//! Notes of the way to an origin where it leads through parents, to a sibling, or to a node of the cluster: which was taken, and which led
+//! nowhere.
 
 use crate::config::next_hop::{DIRECT, HopsOrder};
 use crate::config::parent::{Parent, Sibling};
@@ -14,6 +15,8 @@ pub struct WayNote {
     pub failed: Vec<(Arc<Parent>, Box<str>)>,
     /// The parents that were passed over at first, because they had failed of late.
     pub left_out: Vec<Arc<Parent>>,
+    /// The nodes of the cluster that were asked in vain, and why.
+    pub homes_failed: Vec<(Arc<str>, &'static str)>,
 }
 
 /// A way that was taken.
@@ -23,7 +26,9 @@ pub enum TakenWay {
     Parent(Arc<Parent>, ParentOrder),
     /// To a sibling, which has the response.
     Sibling(Arc<Sibling>),
-    /// To the origin itself, for no parent led there.
+    /// To the node of the cluster that is the home of the key, or stands in for it.
+    Home(Arc<str>),
+    /// To the origin itself, for no parent led there, or no node answered.
     Direct,
 }
 
@@ -63,6 +68,7 @@ impl TakenWay {
         match self {
             TakenWay::Direct => ("HIER_DIRECT", None),
             TakenWay::Sibling(sibling) => ("SIBLING_HIT", Some(sibling.url.host.as_str())),
+            TakenWay::Home(name) => ("SIBLING_HIT", Some(name)),
             TakenWay::Parent(parent, order) => {
                 let word = match order {
                     ParentOrder::By(HopsOrder::Listed) => "FIRSTUP_PARENT",
@@ -77,12 +83,13 @@ impl TakenWay {
     }
 }
 
-/// The words of the log and of explanations: `parent office`, `sibling second`, `direct`.
+/// The words of the log and of explanations: `parent office`, `sibling second`, `node cache-2`, `direct`.
 impl fmt::Display for TakenWay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TakenWay::Parent(parent, _) => write!(f, "parent {}", parent.name),
             TakenWay::Sibling(sibling) => write!(f, "sibling {}", sibling.name),
+            TakenWay::Home(name) => write!(f, "node {name}"),
             TakenWay::Direct => f.write_str(DIRECT),
         }
     }

@@ -57,10 +57,7 @@ impl Shared {
             let OpenListener { configured, bound, listener: old, has_quic_socket, .. } = open;
             match listener(listen, &self.common.site_certificates) {
                 Ok(new) => {
-                    new.is_bound_to(*bound);
-                    if *has_quic_socket && !listen.http3 {
-                        new.has_spoken_http3();
-                    }
+                    new.note_bound(*bound, *has_quic_socket);
                     old.replace_by(Arc::clone(&new));
                     *old = new;
                     tracing::info!("listen {configured}: its certificates have changed, and count now");

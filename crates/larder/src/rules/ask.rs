@@ -109,6 +109,21 @@ impl Ask {
         start.is_empty() && !self.has_changed_fields()
     }
 
+    /// Whether another node that is told the URL and the client's fields would do the same with the request: no login, hook or helper works
+    /// on it, no rule changes what the origin is told, and the answer is for all.
+    pub fn is_same_on_all_nodes(&self) -> bool {
+        let is_unchanged = self.by_hook.is_none() && self.hooked_by.is_none() && !self.has_changed_fields();
+        let is_by_same_rules = matches!(self.rule, Rule::Site(_) | Rule::Forward)
+            && self.by_table.as_ref().is_none_or(|by_table| by_table.unrouted.is_none());
+        let is_for_all = self.people.is_none() && self.credential().is_none() && !self.key_is_without_signature();
+        is_unchanged
+            && is_by_same_rules
+            && is_for_all
+            && self.registry.is_none()
+            && !self.passes()
+            && *self.client_url() == self.url
+    }
+
     /// The credential for which the answer is stored, where a store rule says so.
     pub fn credential(&self) -> Option<&Credential> {
         self.by_rule.as_ref()?.credential.as_ref()
@@ -231,7 +246,9 @@ impl Ask {
     pub fn unhooked(&self) -> Ask {
         let unrouted = self.by_hook.as_ref().and_then(|by_hook| by_hook.unrouted.clone());
         let route = match (&self.route, unrouted) {
-            (Route::Site { host_header, .. }, Some(origin)) => Route::Site { origin, host_header: *host_header },
+            (Route::Site { host_header, compression, .. }, Some(origin)) => {
+                Route::Site { origin, host_header: *host_header, compression: compression.clone() }
+            }
             (route, _) => route.clone(),
         };
         let by_table = self.by_table.clone();
@@ -280,7 +297,7 @@ impl Ask {
     /// The codings that responses of the site get, where they get any.
     pub fn compression(&self) -> Option<&Arc<Compression>> {
         match &self.route {
-            Route::Site { origin, .. } => origin.compression.as_ref(),
+            Route::Site { compression, .. } => compression.as_ref(),
             Route::Forward(_) | Route::Destination(..) => None,
         }
     }
@@ -347,7 +364,7 @@ impl Ask {
 
     fn names_host(&self) -> &Url {
         match &self.route {
-            Route::Site { origin, host_header: HostHeader::Origin } => origin,
+            Route::Site { origin, host_header: HostHeader::Origin, .. } => origin,
             _ => &self.url,
         }
     }
@@ -382,6 +399,7 @@ mod tests {
         let site = |origin: &str| Route::Site {
             origin: Arc::new(SiteOrigin::new(Url::parse(origin).unwrap())),
             host_header: HostHeader::Client,
+            compression: None,
         };
         assert_eq!(key(Route::Forward(Asker::Elsewhere)), "http://a.example/x?y");
         assert_eq!(key(site("http://127.0.0.1:9000/")), "http://127.0.0.1:9000/ http://a.example/x?y");
@@ -394,6 +412,7 @@ mod tests {
         let route = |origin: &str| Route::Site {
             origin: Arc::new(SiteOrigin::new(Url::parse(origin).unwrap())),
             host_header: HostHeader::Origin,
+            compression: None,
         };
         let ask = |origin: &str| Ask {
             url: url.clone(),

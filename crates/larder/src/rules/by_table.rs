@@ -97,11 +97,12 @@ impl ByTable {
     /// The route by which the request goes, where the rules name an origin.
     pub(super) fn reroute(&mut self, route: &mut Route) {
         let Some(origin) = self.origin.clone() else { return };
-        let host_header = match route {
-            Route::Site { host_header, .. } => *host_header,
-            Route::Forward(_) | Route::Destination(..) => HostHeader::Client,
+        // The rest belongs to the site that the client asked for, whichever origin is asked.
+        let (host_header, compression) = match route {
+            Route::Site { host_header, compression, .. } => (*host_header, compression.clone()),
+            Route::Forward(_) | Route::Destination(..) => (HostHeader::Client, None),
         };
-        self.unrouted = Some(std::mem::replace(route, Route::Site { origin, host_header }));
+        self.unrouted = Some(std::mem::replace(route, Route::Site { origin, host_header, compression }));
     }
 
     /// Whether a stored response can't be handed over at once.

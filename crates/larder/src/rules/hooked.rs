@@ -300,7 +300,7 @@ impl<'a> Judged<'a> {
             (Some(name), Some((_, site))) => match site.routes.iter().find(|route| route.name == *name) {
                 Some(route) => {
                     let (origin, host_header) = (Arc::clone(&route.origin), site.host_header);
-                    Some(Route::Site { origin, host_header })
+                    Some(Route::Site { origin, host_header, compression: site.compression() })
                 }
                 None => return Err(failed(effects.route_by, no_route(name, site))),
             },

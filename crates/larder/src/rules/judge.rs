@@ -227,10 +227,10 @@ fn judge_allowed(facts: &mut Facts<'_>, mut allowed: AllowedRoute, mut by_table:
         Err(refused) => return refused.into(),
     };
     let verdict = match may_purge {
-        // A purge names a stored response, whichever listener stored it, so `check_route` does not apply.
+        // A purge names a stored response, whichever listener stored it, so `route_refusal` does not apply.
         Some(true) => Ok(Verdict::Purge as fn(Ask) -> Verdict),
         Some(false) => Err(Verdict::Answer(denied("purge", "This client may not purge."))),
-        None => check_route(facts, &allowed).map(|()| goes_no_further(facts).unwrap_or(Verdict::Allow)),
+        None => route_refusal(facts, &allowed).map_or(Ok(goes_no_further(facts).unwrap_or(Verdict::Allow)), Err),
     };
     if let Some(by_table) = &mut by_table {
         by_table.reroute(&mut allowed.route);
@@ -269,11 +269,9 @@ fn judge_allowed(facts: &mut Facts<'_>, mut allowed: AllowedRoute, mut by_table:
         people.logins = facts.found().logins();
     }
     let mut by_rule = facts.by_rule(&allowed.route);
-    let is_consumed = people.as_ref().is_some_and(|people| people.consumes_authorization);
     if let Some(by_rule) = &mut by_rule
-        && (is_consumed || changes_authorization(by_hook.as_deref(), by_table.as_deref()))
+        && (consumes_authorization(people.as_deref()) || changes_authorization(by_hook.as_deref(), by_table.as_deref()))
     {
-        // The credential is the script's now, or none; or it says who is here, and nothing to the origin.
         by_rule.credential = None;
     }
     match (verdict, facts.take_url()) {
@@ -286,6 +284,12 @@ fn judge_allowed(facts: &mut Facts<'_>, mut allowed: AllowedRoute, mut by_table:
     }
 }
 
+/// Whether the credential says who is here, and nothing to the origin.
+fn consumes_authorization(people: Option<&ByPeople>) -> bool {
+    people.is_some_and(|people| people.consumes_authorization)
+}
+
+/// Whether the credential is the script's now, or none.
 fn changes_authorization(by_hook: Option<&ByHook>, by_table: Option<&ByTable>) -> bool {
     let by_hook = by_hook.into_iter().map(|by_hook| &by_hook.effects);
     let mut changed = by_hook.chain(by_table.into_iter().map(|by_table| &by_table.effects));
@@ -328,17 +332,18 @@ fn hooks_of<'a>(facts: &Facts<'a>, rule: Rule) -> Option<HooksOf<'a>> {
     }
 }
 
-fn check_route(facts: &Facts<'_>, allowed: &AllowedRoute) -> Result<(), Verdict> {
+/// The answer in place of the route's, where it may not be taken.
+fn route_refusal(facts: &Facts<'_>, allowed: &AllowedRoute) -> Option<Verdict> {
     if let Some(page) = of_another_scheme(facts, allowed.rule) {
-        return Err(Verdict::Answer(page));
+        return Some(Verdict::Answer(page));
     }
     // An origin with a base path could resolve `..` to a path beside that base.
     if allowed.route.is_below_path() && facts.path_climbs() {
-        return Err(Verdict::Answer(ambiguous()));
+        return Some(Verdict::Answer(ambiguous()));
     }
     match allowed.route {
-        Route::Forward(_) => judge_manager(facts).map_or(Ok(()), Err),
-        Route::Site { .. } | Route::Destination(..) => Ok(()),
+        Route::Forward(_) => judge_manager(facts),
+        Route::Site { .. } | Route::Destination(..) => None,
     }
 }
 
@@ -443,12 +448,13 @@ fn judge_connect(facts: &Facts<'_>, host: &Host, port: u16) -> Verdict {
 
 fn judge_url(facts: &Facts<'_>) -> UrlVerdict {
     if let Some(origin) = facts.listener_origin() {
-        let route = Route::Site { origin: Arc::clone(origin), host_header: HostHeader::Client };
+        let route = Route::Site { origin: Arc::clone(origin), host_header: HostHeader::Client, compression: None };
         return UrlVerdict::Allowed(AllowedRoute { route, rule: Rule::Listener });
     }
     let Ok(site) = facts.find_site() else { return UrlVerdict::Refused(ambiguous()) };
     if let Some((number, site)) = site {
-        let route = Route::Site { origin: Arc::clone(&site.origin), host_header: site.host_header };
+        let (origin, compression) = (Arc::clone(&site.origin), site.compression());
+        let route = Route::Site { origin, host_header: site.host_header, compression };
         return UrlVerdict::Allowed(AllowedRoute {
             route,
             rule: Rule::Site(u16::try_from(number).unwrap_or(u16::MAX)),

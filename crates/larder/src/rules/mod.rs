@@ -123,19 +123,20 @@ pub fn ask_at_once(
     need.ask_at_once(env, peer.address.ip(), (request, &found.request))
 }
 
-/// Judges a request again whose hooks were asked by [`ask_at_once`]. `Err` has the verdict of before, where they have to be asked again.
+/// Judges a request again whose hooks were asked by [`ask_at_once`]. Without facts it is the verdict of before: they have to be asked again.
 pub fn judge_replied(
     env: &Env,
     peer: &PeerFacts,
     request: &RequestHead,
     (verdict, end): (Verdict, CallEnd),
-) -> Result<(Verdict, FactsRead), Verdict> {
-    let Verdict::Needs(Need::Hooks(mut need), mut found) = verdict else { return Err(verdict) };
+) -> (Verdict, Option<FactsRead>) {
+    let Verdict::Needs(Need::Hooks(mut need), mut found) = verdict else { return (verdict, None) };
     match need.take_reply(env, peer.address.ip(), (request, &found.request), end) {
-        None => Err(Verdict::Needs(Need::Hooks(need), found)),
+        None => (Verdict::Needs(Need::Hooks(need), found), None),
         reply => {
             found.hook = reply;
-            Ok(judge_keeping(env, peer, request, *found))
+            let (verdict, read) = judge_keeping(env, peer, request, *found);
+            (verdict, Some(read))
         }
     }
 }

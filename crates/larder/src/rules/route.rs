@@ -1,5 +1,6 @@
 //! The way to an origin.
 
+use crate::config::compression::Compression;
 use crate::config::url::group_name;
 use crate::config::{HostHeader, SiteOrigin};
 use crate::reach::Asker;
@@ -20,6 +21,8 @@ pub enum Route {
         origin: Arc<SiteOrigin>,
         /// Which `Host` the origin gets.
         host_header: HostHeader,
+        /// The codings that responses of the site get, where they get any.
+        compression: Option<Arc<Compression>>,
     },
 }
 

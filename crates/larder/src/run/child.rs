@@ -1,5 +1,6 @@
 //! The child process of `larder run`: its start, the signals that are passed on to it, its exit status.
 
+use crate::children::OwnChild;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::io;
@@ -19,7 +20,9 @@ pub(super) fn run(words: &[OsString], variables: &[(&'static str, OsString)]) ->
         // the child running.
         let mut signals = Signals::new()?;
         let envs = variables.iter().map(|(name, value)| (name, value));
-        let mut child = Command::new(program).args(arguments).envs(envs).spawn()?;
+        // A server in this process is not to take it for one that a script has left: it may be bounded as scripts are.
+        let spawn = || Command::new(program).args(arguments).envs(envs).spawn();
+        let (mut child, _own) = OwnChild::start(spawn, Child::id)?;
         loop {
             tokio::select! {
                 status = child.wait() => return status.map(exit_status),

@@ -65,6 +65,9 @@ pub struct ReloadedScript {
     pub outcome: LoadOutcome,
     /// Why it can't be loaded, in a line.
     pub trouble: Option<String>,
+    /// While it is being loaded still: the fate of requests, in words.
+    #[serde(default)]
+    pub meanwhile: Option<String>,
 }
 
 /// The outcome of a reload for one application.

@@ -256,6 +256,7 @@ fn not_kept(why: &str) -> &str {
         "no-freshness" => "the origin gives neither a lifetime nor a validator",
         "too-long" => "longer than the store takes; `object_bytes_max` changes that",
         "disk-behind" => "too long for memory, and the disk was behind with its writes",
+        "other-variant" => "parts that would take the place of responses for other requests",
         other => other,
     }
 }

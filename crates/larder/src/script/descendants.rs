@@ -31,6 +31,12 @@ impl Descendant {
         (!matches!(state, "Z" | "X")).then_some(Descendant { pid, began })
     }
 
+    /// Whether it has memory still: the system takes that from a process that ends before it closes what the process had open.
+    pub fn has_memory(self) -> bool {
+        let pages = fs::read_to_string(format!("/proc/{}/statm", self.pid)).unwrap_or_default();
+        pages.split(' ').next().is_some_and(|pages| !matches!(pages, "" | "0"))
+    }
+
     /// Sends a signal, and to no other process that has its number by now.
     fn signal(self, signal: Signal) {
         let Some(pid) = pid_of(self.pid) else { return };

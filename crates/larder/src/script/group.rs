@@ -194,8 +194,12 @@ impl Group {
             self.failed_to_load(number, LoadFailure::of(hint));
         }
         self.tell_late_loads();
-        // Where nothing serves, the next try reads the files as they are in any case.
-        let waits_to_try = self.start_at.is_some() && !self.is_serving(self.generation);
+        if let Some(bytes) = self.state.log.to_tell(now) {
+            process::tell_left_out(&self.mount.application.name, bytes);
+        }
+        // Where nothing serves, the next try reads the files as they are in any case: but not that of a version that is kept.
+        let is_kept = self.kept.as_ref().is_some_and(|kept| kept.generation == self.generation);
+        let waits_to_try = !is_kept && self.start_at.is_some() && !self.is_serving(self.generation);
         let is_at_change = self.mount.python.reload == ReloadAt::Change || waits_to_try;
         if is_at_change && !self.is_stopping && self.has_changed() {
             tracing::info!("{}: a file has changed, the processes begin anew", self.mount.application.name);
@@ -331,9 +335,9 @@ impl Group {
             is_of_copy,
             running: running.map(Arc::new),
             phase,
-            is_late: false,
-            hung: None,
-            closed_at: None,
+            late: None,
+            faulty: None,
+            closed: None,
             descendants,
             control_group,
             to_be_told: None,
@@ -521,12 +525,15 @@ impl Group {
 
     fn failed_to_load(&mut self, number: u64, failure: LoadFailure) {
         let Some(member) = self.members.iter_mut().find(|member| member.number == number) else { return };
-        let (generation, was_loading) = (member.generation, matches!(member.phase, Phase::Loading));
-        member.kill();
-        match was_loading && generation == self.generation {
-            true => self.cannot_load(failure),
-            // One that said so of itself though it served gets no further request.
-            false => self.publish(),
+        let is_newest = member.generation == self.generation;
+        match member.phase {
+            Phase::Ready(_) => return self.end_forger(number),
+            Phase::Loading => member.kill(),
+            // It may have been importing still when it was told to end.
+            Phase::Draining(_) | Phase::Killed => return member.kill(),
+        }
+        if is_newest {
+            self.cannot_load(failure);
         }
     }
 
@@ -600,6 +607,12 @@ impl Group {
             _ => {}
         }
         self.fill();
+        if self.is_stopping
+            && self.is_over()
+            && let Some(bytes) = self.state.log.rest_to_tell()
+        {
+            process::tell_left_out(&self.mount.application.name, bytes);
+        }
     }
 }
 

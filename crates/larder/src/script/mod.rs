@@ -4,7 +4,6 @@
 
 mod ancestry;
 mod cgroups;
-mod children;
 mod control;
 mod descendants;
 mod environment;
@@ -18,7 +17,6 @@ mod stacks;
 mod watched;
 
 pub use ancestry::may_be_of_script;
-pub use children::OwnChild;
 pub use environment::environment_of;
 pub use files::{imports, write_library};
 pub use nursery::{Loading, Nursery};

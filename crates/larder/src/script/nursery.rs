@@ -164,7 +164,7 @@ async fn run(mounts: Arc<Mounts>, folder: ScriptFolder, mut orders: mpsc::Receiv
                     group.take(event);
                 }
                 if is_end {
-                    orphans::end_all();
+                    orphans::end_all_beside();
                 }
             }
             order = orders.recv(), if stop_at.is_none() => match order {
@@ -186,7 +186,7 @@ async fn run(mounts: Arc<Mounts>, folder: ScriptFolder, mut orders: mpsc::Receiv
             }),
             _ = ticks.tick() => {
                 groups.all().for_each(Group::tick);
-                orphans::end_all();
+                orphans::end_all_beside();
                 if let Ok(control_groups) = &groups.means.control_groups {
                     control_groups.tidy();
                 }
@@ -195,6 +195,8 @@ async fn run(mounts: Arc<Mounts>, folder: ScriptFolder, mut orders: mpsc::Receiv
         groups.leaving.retain(|group| !group.is_over());
         if let Some(at) = stop_at {
             if groups.all().all(|group| group.is_over()) {
+                // A search beside this thread might not begin any more.
+                orphans::end_all();
                 return;
             }
             if Instant::now() >= at {

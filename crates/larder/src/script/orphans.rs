@@ -1,8 +1,8 @@
 //! Processes of scripts that outlive the process of their script: this server is the reaper of its descendants, so that they become its
 //! children, where they are found, ended and waited for.
 
-use super::children;
 use super::descendants::{self, Descendant, children_of, pid_of};
+use crate::children;
 use parking_lot::Mutex;
 use rustix::process::{WaitIdOptions, set_child_subreaper, waitid};
 use std::collections::BTreeMap;
@@ -14,8 +14,12 @@ use std::time::{Duration, Instant};
 /// Whether orphans become children of this process.
 static ADOPTS: AtomicBool = AtomicBool::new(false);
 
-/// Processes of others that have ended, as the orphans of helpers, are waited for after this time: until then whoever started them may.
+/// In a program that has a server in it, processes that have ended and are not known are waited for after this time: until then whoever
+/// started them may. In this program only orphans, as those of helpers, are not known, so the second look is early enough.
 const LEFT_FOR: Duration = Duration::from_secs(60);
+
+/// The children that had ended at the last look and are not known, and since when they are seen.
+static ENDED_BEFORE: Mutex<BTreeMap<u32, Instant>> = Mutex::new(BTreeMap::new());
 
 /// Has the orphans below this process become its children. Where the system can't, they become those of another reaper.
 pub(super) fn adopt() -> io::Result<()> {
@@ -29,7 +33,8 @@ pub(super) fn are_adopted() -> bool {
     ADOPTS.load(Ordering::Relaxed)
 }
 
-/// Whether a child of this process is an orphan of a script.
+/// Whether a child of this process is an orphan of a script, or of a command or helper that bounds its own processes so: the system does
+/// not tell whose child it was.
 pub(super) fn is_one(child: u32) -> bool {
     are_adopted() && !children::is_own(child) && is_confined(child)
 }
@@ -57,44 +62,40 @@ impl Confinement {
     }
 }
 
-/// Ends the orphans that there are, with all that is below them, and waits for those that have ended.
+/// Ends the orphans that there are, with all that is below them, and waits for those that have ended. Searches, and may take a moment.
 pub(super) fn end_all() {
-    if !are_adopted() {
-        return;
+    if are_adopted() {
+        end_those_found(&mut ENDED_BEFORE.lock());
     }
-    let mut left = Left::default();
-    for child in children_of(std::process::id()).into_iter().filter(|child| !children::is_own(*child)) {
+}
+
+/// Does that on a thread of its own, unless such a search is under way.
+pub(super) fn end_all_beside() {
+    if are_adopted() {
+        tokio::task::spawn_blocking(|| ENDED_BEFORE.try_lock().map(|mut before| end_those_found(&mut before)));
+    }
+}
+
+fn end_those_found(ended_before: &mut BTreeMap<u32, Instant>) {
+    let (mut orphans, mut ended) = (Vec::new(), BTreeMap::new());
+    for child in children::not_own(|| children_of(std::process::id())) {
         match (is_confined(child), Descendant::at(child)) {
-            (true, Some(living)) => left.orphans.push(living),
+            (true, Some(living)) => orphans.push(living),
             (true, None) => wait_for(child),
-            (false, None) => left.others.push(child),
+            (false, None) => {
+                let since = ended_before.get(&child).copied();
+                match since.is_some_and(|since| children::are_all_known() || since.elapsed() >= LEFT_FOR) {
+                    true => wait_for(child),
+                    false => drop(ended.insert(child, since.unwrap_or_else(crate::clock::instant))),
+                }
+            }
             (false, Some(_)) => {}
         }
     }
-    if !left.orphans.is_empty() {
-        descendants::kill(None, &left.orphans);
+    if !orphans.is_empty() {
+        descendants::kill(None, &orphans);
     }
-    left.wait_for_others();
-}
-
-#[derive(Default)]
-struct Left {
-    orphans: Vec<Descendant>,
-    /// Children that have ended and are not known.
-    others: Vec<u32>,
-}
-
-impl Left {
-    fn wait_for_others(&self) {
-        static SINCE: Mutex<BTreeMap<u32, Instant>> = Mutex::new(BTreeMap::new());
-        let mut since = SINCE.lock();
-        since.retain(|pid, _| self.others.contains(pid));
-        for pid in &self.others {
-            if since.entry(*pid).or_insert_with(crate::clock::instant).elapsed() >= LEFT_FOR {
-                wait_for(*pid);
-            }
-        }
-    }
+    *ended_before = ended;
 }
 
 fn wait_for(child: u32) {

@@ -1,10 +1,10 @@
 //! One process: how it is started, and what it says until it ends.
 
-use super::children;
 use super::control::{self, LINE_BYTES_MAX, Message};
 use super::environment;
 use super::files::ScriptFolder;
 use super::stacks::{Frame, StackFinder};
+use crate::children::OwnChild;
 use crate::config::Mount;
 use crate::config::application::Interface;
 use crate::mount::{LOG_BYTES_PER_SECOND_MAX, LogBudget, MountState, RunningNote};
@@ -178,7 +178,8 @@ pub(super) fn start(
     });
     let library = folder.library();
     let stacks = StackFinder::new(&library);
-    let mut child = Command::new(interpreter(mount))
+    let mut command = Command::new(interpreter(mount));
+    command
         .args(["-c", "import os, sys; sys.path.insert(0, os.environ.pop('LARDER_LIBRARY')); from larder._runtime import main; main()"])
         .current_dir(&python.folder)
         .env_clear()
@@ -190,13 +191,11 @@ pub(super) fn start(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0)
-        .kill_on_drop(true)
-        .spawn()
-        .inspect_err(|_| {
-            let _ = std::fs::remove_file(&socket);
-        })?;
+        .kill_on_drop(true);
+    let (mut child, own) = OwnChild::start_script(|| command.spawn(), Child::id).inspect_err(|_| {
+        let _ = std::fs::remove_file(&socket);
+    })?;
     let pid = child.id().unwrap_or_default();
-    children::began(pid);
     let log = child.stderr.take();
     let said = child.stdout.take();
     let label = format!("{}[{pid}]", mount.application.name);
@@ -204,9 +203,13 @@ pub(super) fn start(
         let events = events.clone();
         let look = Looking { stacks, number, events };
         let state = Arc::clone(state);
-        tokio::task::spawn_local(async move { pass_on(log, label, &state.log, Some(look)).await })
+        let pass = async move {
+            // The group tells what is left out, tracebacks included.
+            pass_on(log, label, Budget { budget: &state.log, teller: None }, Some(look)).await;
+        };
+        tokio::task::spawn_local(pass)
     });
-    tokio::task::spawn_local(watch(child, said, (number, passing), socket.clone(), events));
+    tokio::task::spawn_local(watch((child, own), said, (number, passing), socket.clone(), events));
     Ok(Started { number, pid, socket, running })
 }
 
@@ -218,7 +221,7 @@ fn own_name() -> serde_json::Value {
 
 /// Tells the events of a process until it has ended.
 async fn watch(
-    mut child: Child,
+    (mut child, own): (Child, Option<OwnChild>),
     said: Option<impl AsyncRead + Unpin>,
     (number, passing): (u64, Option<JoinHandle<()>>),
     socket: PathBuf,
@@ -261,9 +264,7 @@ async fn watch(
         // nobody is left to be hit but a group that began within the same microseconds.
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     }
-    if let Some(pid) = pid {
-        children::ended(pid);
-    }
+    drop(own);
     let _ = std::fs::remove_file(&socket);
     if let Some(passing) = passing {
         // The stacks of a process that hung may be the last lines of its log.
@@ -301,9 +302,38 @@ async fn next_line(from: &mut (impl AsyncBufReadExt + Unpin), bytes_max: usize) 
     }
 }
 
-/// Passes what a process writes on to the log of the program, a bounded number of lines and bytes a second.
-pub async fn pass_log_on(log: impl AsyncRead + Unpin, label: String) {
-    pass_on(log, label, &LogBudget::default(), None).await;
+/// Passes what a process of the named helper writes on to the log of the program: a bounded number of lines a second, and of bytes of all
+/// processes that share the budget. Says how many bytes were left out of these.
+pub async fn pass_log_on(log: impl AsyncRead + Unpin, name: &str, label: String, budget: &LogBudget) {
+    pass_on(log, label, Budget { budget, teller: Some(name) }, None).await;
+    if let Some(bytes) = budget.rest_to_tell() {
+        tell_left_out(name, bytes);
+    }
+}
+
+/// Says how many bytes were left out of a log.
+pub(super) fn tell_left_out(name: &str, bytes: u64) {
+    let kib = LOG_BYTES_PER_SECOND_MAX >> 10;
+    tracing::warn!(
+        "{name}: {bytes} bytes left out of its log: more than {LOG_LINES_MAX} lines of a process, or {kib} KiB of all its processes, in a second"
+    );
+}
+
+/// The bytes that may be passed on.
+struct Budget<'a> {
+    budget: &'a LogBudget,
+    /// The name under which it is told here that bytes were left out; `None` where somebody else tells it.
+    teller: Option<&'a str>,
+}
+
+impl Budget<'_> {
+    fn tell(&self) {
+        if let Some(name) = self.teller
+            && let Some(bytes) = self.budget.to_tell(Instant::now())
+        {
+            tell_left_out(name, bytes);
+        }
+    }
 }
 
 /// Looks for stacks in the log of the process of this number.
@@ -313,21 +343,21 @@ struct Looking {
     events: mpsc::Sender<Event>,
 }
 
-async fn pass_on(log: impl AsyncRead + Unpin, label: String, budget: &LogBudget, mut looking: Option<Looking>) {
+async fn pass_on(log: impl AsyncRead + Unpin, label: String, budget: Budget<'_>, mut looking: Option<Looking>) {
     let mut lines = BufReader::new(log);
-    let (mut rate, mut left_out) = (Rate::default(), LeftOut::default());
+    let (mut rate, mut flood) = (Rate::default(), Flood::default());
     loop {
         let mut next = std::pin::pin!(next_line(&mut lines, LOG_LINE_BYTES_MAX));
-        let read = match left_out.bytes {
-            0 => next.await,
+        let read = loop {
+            budget.tell();
             // Told also where nothing comes any more.
-            _ => match timeout(TELL_AFTER, &mut next).await {
-                Ok(read) => read,
-                Err(_) => {
-                    left_out.tell(&label);
-                    next.await
-                }
-            },
+            match budget.teller.is_some() && budget.budget.has_to_tell() {
+                true => match timeout(TELL_AFTER, &mut next).await {
+                    Ok(read) => break read,
+                    Err(_) => continue,
+                },
+                false => break next.await,
+            }
         };
         let Ok(Some((line, cut))) = read else { break };
         if let Some(Looking { stacks, number, events }) = &mut looking
@@ -337,52 +367,40 @@ async fn pass_on(log: impl AsyncRead + Unpin, label: String, budget: &LogBudget,
             let _ = events.try_send(Event { number: *number, what: Happened::WasAt(frames) });
         }
         let bytes = line.len() as u64 + 1;
-        let is_exceeded = rate.is_exceeded(LOG_LINES_MAX) || !budget.take(bytes, Instant::now());
-        let lost = if is_exceeded { bytes + cut } else { cut };
-        budget.leave_out(lost);
-        if is_exceeded {
+        if rate.is_exceeded(LOG_LINES_MAX) || !budget.budget.take(bytes, Instant::now()) {
+            budget.budget.leave_out(bytes + cut);
             // Reading on at full speed would take a core from the requests.
-            if left_out.is_pause_due(lost) {
+            if flood.is_pause_due(bytes + cut) {
                 sleep(PASSED_OVER_PAUSE).await;
             }
             continue;
         }
-        left_out.tell(&label);
+        flood = Flood::default();
+        budget.budget.cut_off(cut);
         match cut {
             0 => tracing::info!("{label}: {}", printable(&line)),
             _ => tracing::info!("{label}: {}… ({cut} bytes left out)", printable(&line)),
         }
     }
-    left_out.tell(&label);
 }
 
-/// How long after the last line it is told that others were left out.
+/// How long a line is waited for before it is told that others were left out.
 const TELL_AFTER: Duration = Duration::from_secs(1);
 
-/// Lines that were not passed on since that was told last.
+/// Lines that were not passed on, one behind the other.
 #[derive(Default)]
-struct LeftOut {
+struct Flood {
     lines: u64,
     bytes: u64,
 }
 
-impl LeftOut {
+impl Flood {
     /// Counts a line; whether the next one is to be read after a pause.
     fn is_pause_due(&mut self, bytes: u64) -> bool {
         let before = self.bytes / PASSED_OVER_BYTES_MAX;
         self.lines += 1;
         self.bytes += bytes;
         self.lines.is_multiple_of(LOG_LINES_MAX.into()) || self.bytes / PASSED_OVER_BYTES_MAX > before
-    }
-
-    fn tell(&mut self, label: &str) {
-        let LeftOut { lines, bytes } = std::mem::take(self);
-        if bytes > 0 {
-            tracing::warn!(
-                "{label}: {bytes} bytes left out, in {lines} lines: more than {LOG_LINES_MAX} lines of a process, or {} KiB of all its processes, in a second",
-                LOG_BYTES_PER_SECOND_MAX >> 10
-            );
-        }
     }
 }
 

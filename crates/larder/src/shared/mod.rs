@@ -7,7 +7,7 @@ pub use folder::StoreFolder;
 use crate::acme;
 use crate::bind::{self, SocketFile};
 use crate::clock;
-use crate::config::{Apart, Config, Listen, Loaded, ValueSource};
+use crate::config::{Config, Listen, Loaded, ValueSource};
 use crate::env::Common;
 use crate::listener::{Listener, TlsOfListener};
 use crate::lists::Keeper;
@@ -49,6 +49,8 @@ pub struct Shared {
     pub reread: Option<Reread>,
     /// Where the admin side listens.
     pub admin: Option<SocketAddr>,
+    /// Where other nodes of the cluster ask this one.
+    pub nodes: Option<SocketAddr>,
     /// The open listeners of the configuration.
     pub listeners: Mutex<Vec<OpenListener>>,
     /// Open client connections.
@@ -169,6 +171,8 @@ pub struct Parts {
     pub folder: StoreFolder,
     /// Where the admin side listens.
     pub admin: Option<SocketAddr>,
+    /// Where other nodes of the cluster ask this one.
+    pub nodes: Option<SocketAddr>,
     /// The processes of applications in Python; none was started yet.
     pub nursery: Nursery,
     /// Keeps the lists; it has none yet.
@@ -180,7 +184,8 @@ pub struct Parts {
 impl Shared {
     /// A server without listeners and workers yet.
     pub fn new(parts: Parts) -> Shared {
-        let Parts { common, sources, reread, roots, client_tls, folder, admin, nursery, list_keeper, groups } = parts;
+        let Parts { common, sources, reread, roots, client_tls, folder, admin, nodes, nursery, list_keeper, groups } =
+            parts;
         let config = &common.config;
         let authority_folder = config.authority_folder().unwrap_or_else(|| folder.path().join("ca"));
         let pass = config.intercept.pass.clone();
@@ -199,6 +204,7 @@ impl Shared {
             reloads: ReloadCounts::default(),
             reread,
             admin,
+            nodes,
             listeners: Mutex::default(),
             nursery,
             list_keeper,
@@ -232,11 +238,10 @@ impl Shared {
 
     /// Whether requests are served: all workers are there, and the server does not stop.
     pub fn is_ready(&self) -> bool {
-        let has_purges = self.common.cluster.as_ref().is_none_or(|cluster| {
-            // The gate shuts by itself, also where the thread of the cluster is gone.
-            let refuses = self.common.live.value().cluster.apart == Apart::Refuse;
-            cluster.is_ready() && !(refuses && self.common.cache.gate().is_shut(clock::now()))
-        });
+        let has_purges =
+            self.common.cluster.as_ref().is_none_or(|cluster| {
+                cluster.is_ready(self.common.cache.gate(), self.common.live.value().cluster.apart)
+            });
         !self.is_draining() && has_purges && self.upstream.lock().len() == self.common.config.workers
     }
 
@@ -306,7 +311,7 @@ impl Shared {
         // It has no `[[listen]]` of its own: HTTP/2 is spoken where any other listener speaks it.
         let http2 = self.common.live.value().listens.iter().any(|listen| listen.http2);
         let listener = Arc::new(Listener::of_run(Arc::clone(&run), way, http2));
-        listener.is_bound_to(proxy);
+        listener.note_bound(proxy, false);
         self.runs.lock().insert(id.clone(), OpenRun { run, listener: Arc::clone(&listener), bound: proxy });
         self.note_own_addresses(self.listeners.lock().iter());
         self.open_on_workers(sockets, &listener);
@@ -351,7 +356,7 @@ impl Shared {
     pub fn note_own_addresses<'l>(&self, listeners: impl IntoIterator<Item = &'l OpenListener>) {
         let runs: Vec<SocketAddr> = self.runs.lock().values().map(|open| open.bound).collect();
         let listeners = listeners.into_iter().map(|open| open.bound);
-        self.common.own_addresses.replace(listeners.chain(runs).chain(self.admin).collect());
+        self.common.own_addresses.replace(listeners.chain(runs).chain(self.admin).chain(self.nodes).collect());
     }
 }
 

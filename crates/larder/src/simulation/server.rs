@@ -119,6 +119,7 @@ impl Simulated {
             folder: store_folder,
             groups: Arc::clone(&upstream.groups),
             admin: None,
+            nodes: None,
             list_keeper,
         }));
         let listener = listener(&listens[0], &shared.common.site_certificates).expect("a listener");

@@ -44,27 +44,20 @@ impl Worker {
                 continue;
             }
             let found = &mut self.crowd.robots[robot as usize];
-            let Some(wish) = found.queue.front_mut() else { return };
             if reuse.is_none() && found.open >= self.settings.robots.connections_max {
-                if found.idle.is_empty() {
-                    wish.waited = true;
-                    return;
-                }
-                let (_, oldest) = found.idle.remove(0);
-                self.close(oldest);
-                continue;
-            }
-            if reuse.is_none() && self.asks.len() >= self.connections_max {
-                if self.close_idle(robot) {
+                if self.close_idle_of(robot as usize) {
                     continue;
                 }
                 if let Some(wish) = self.crowd.robots[robot as usize].queue.front_mut() {
                     wish.waited = true;
                 }
-                self.rest(robot);
-                let detail = "as many connections are under way as the limit of open files has room for";
-                self.trouble(Trouble::NoDescriptors, String::new(), detail);
                 return;
+            }
+            if reuse.is_none() && self.asks.len() >= self.connections_max {
+                if self.close_idle(robot) {
+                    continue;
+                }
+                return self.has_no_files(robot);
             }
             let found = &mut self.crowd.robots[robot as usize];
             let Some(wish) = found.queue.pop_front() else { return };
@@ -78,20 +71,22 @@ impl Worker {
     }
 
     /// Closes an idle connection, of this robot before those of others, since there are as many as the limit of open files allows.
-    fn close_idle(&mut self, robot: u32) -> bool {
-        let robots = &mut self.crowd.robots;
-        let chosen = match robots[robot as usize].idle.is_empty() {
-            false => robot as usize,
-            true => {
-                let behind = robots.len().max(1);
-                let turn =
-                    (0..behind).map(|step| (robot as usize + step) % behind).find(|at| !robots[*at].idle.is_empty());
-                let Some(chosen) = turn else { return false };
-                chosen
-            }
-        };
-        let (_, oldest) = robots[chosen].idle.remove(0);
-        self.close(oldest);
+    pub(super) fn close_idle(&mut self, robot: u32) -> bool {
+        let all = self.crowd.robots.len();
+        (0..all).any(|step| self.close_idle_of((robot as usize + step) % all))
+    }
+
+    /// Closes the oldest idle connection of a robot, if it has one.
+    pub(super) fn close_idle_of(&mut self, robot: usize) -> bool {
+        let found = &mut self.crowd.robots[robot];
+        if !found.idle.is_empty() {
+            let (_, oldest) = found.idle.remove(0);
+            self.close(oldest);
+            return true;
+        }
+        let is_idle = |slot: &Slot| self.links.at(*slot).is_some_and(|link| link.is_idle());
+        let Some(oldest) = found.links.iter().copied().find(is_idle) else { return false };
+        self.forget_link(oldest, false);
         true
     }
 
@@ -198,6 +193,16 @@ impl Worker {
                 self.failed(robot, job, trouble_of(&error), detail, 0);
             }
         }
+    }
+
+    /// The robot's first request waits, for there is no file for one more connection.
+    pub(super) fn has_no_files(&mut self, robot: u32) {
+        if let Some(wish) = self.crowd.robots[robot as usize].queue.front_mut() {
+            wish.waited = true;
+        }
+        self.rest(robot);
+        let detail = "as many connections are under way as the limit of open files has room for";
+        self.trouble(Trouble::NoDescriptors, String::new(), detail);
     }
 
     /// A robot opens no connection for a while.

@@ -2,19 +2,24 @@
 
 use super::{LINK, TRIES_MAX, TimerEvent, Worker, desk};
 use crate::engine::slots::Slot;
-use crate::ledger::{Side, Trouble};
+use crate::ledger::Side;
 use crate::robot::{Job, Multiplexed, Room, StreamOutcome, trouble_of};
+
+/// Waiting requests of a robot that are looked at for one whose host has room.
+pub(in crate::engine) const PASSED_OVER_MAX: usize = 100;
 
 impl Worker {
     /// Sends the robot's waiting requests on its connections, as far as they have room. A connection is turned later, so that
     /// requests that come together leave together.
     pub(super) fn dispatch_streams(&mut self, robot: u32) {
-        loop {
+        // Requests that are passed over: their hosts have no room, and hosts of others may.
+        let mut at = 0;
+        while at < PASSED_OVER_MAX {
             let found = &mut self.crowd.robots[robot as usize];
             if found.rests_until > self.now {
                 return;
             }
-            let Some(wish) = found.queue.front_mut() else { return };
+            let Some(wish) = found.queue.get(at) else { break };
             let end = self.settings.route.authority(wish.name.server);
             let slots = found.links.iter().copied();
             let mut rooms = slots.filter_map(|slot| {
@@ -23,45 +28,46 @@ impl Worker {
             });
             match rooms.find(|(_, room)| *room != Room::Gone) {
                 Some((slot, Room::Free)) => {
-                    let Some(wish) = found.queue.pop_front() else { return };
+                    let Some(wish) = found.queue.remove(at) else { return };
                     let job = self.job(wish);
                     self.send_on(slot, robot, job);
                 }
-                Some(_) => {
-                    wish.waited = true;
-                    return;
-                }
                 None if self.has_connection_to_spare(robot) => {
-                    let Some(wish) = self.crowd.robots[robot as usize].queue.pop_front() else { return };
+                    let Some(wish) = self.crowd.robots[robot as usize].queue.remove(at) else { return };
                     let job = self.job(wish);
                     self.connect_link(robot, job);
                 }
-                None => return,
+                _ if at > 0 || self.may_send_more(robot) => at += 1,
+                _ => break,
             }
         }
+        // All that are left wait for the cache. Those that have waited before stand before those that have not.
+        let waiting = self.crowd.robots[robot as usize].queue.iter_mut().rev();
+        waiting.take_while(|wish| !wish.waited).for_each(|wish| wish.waited = true);
+    }
+
+    /// Whether the robot could send a request to another host.
+    fn may_send_more(&mut self, robot: u32) -> bool {
+        if self.settings.route.is_one() {
+            return false;
+        }
+        let found = &self.crowd.robots[robot as usize];
+        let may_open = found.open < self.settings.robots.connections_max && self.links.len() < self.connections_max;
+        // Each is asked: one that is full tells when it has room again.
+        let rooms = found.links.iter().filter_map(|slot| Some(self.links.at(*slot)?.room()));
+        rooms.fold(may_open, |may, room| may | (room == Room::Free))
     }
 
     /// Whether the robot may open one more connection, for which an idle one may have to end.
     fn has_connection_to_spare(&mut self, robot: u32) -> bool {
-        let (open, max) = (self.crowd.robots[robot as usize].open, self.settings.robots.connections_max);
-        let no_files = self.links.len() >= self.connections_max;
-        if open < max && !no_files {
+        let has_files = self.links.len() < self.connections_max;
+        if self.crowd.robots[robot as usize].open >= self.settings.robots.connections_max {
+            return self.close_idle_of(robot as usize);
+        }
+        if has_files || self.close_idle(robot) {
             return true;
         }
-        let slots = self.crowd.robots[robot as usize].links.clone();
-        let idle = slots.into_iter().find(|slot| self.links.at(*slot).is_some_and(|link| link.is_idle()));
-        if let Some(slot) = idle {
-            self.forget_link(slot, false);
-            return true;
-        }
-        if let Some(wish) = self.crowd.robots[robot as usize].queue.front_mut() {
-            wish.waited = true;
-        }
-        if no_files {
-            self.rest(robot);
-            let detail = "as many connections are under way as the limit of open files has room for";
-            self.trouble(Trouble::NoDescriptors, String::new(), detail);
-        }
+        self.has_no_files(robot);
         false
     }
 
@@ -103,8 +109,10 @@ impl Worker {
         }
     }
 
-    /// One turn of a connection; says whether another one follows.
+    /// One turn of a connection; says whether another one follows. Each has its own time: a connection may have something to read for
+    /// as long as the cache sends it films.
     fn turn_link(&mut self, slot: Slot) -> bool {
+        self.read_clock();
         let Some(link) = self.links.at(slot) else { return false };
         let mut desk = desk(&self.settings, &self.journal, &self.clock, self.now, &mut self.buffer);
         let outcome = link.step(&mut desk);
@@ -117,6 +125,10 @@ impl Worker {
         }
         match outcome {
             StreamOutcome::Poll => return false,
+            StreamOutcome::Read => {
+                self.readers.insert(TimerEvent::Link(slot));
+                return false;
+            }
             StreamOutcome::Wake(at) => {
                 self.timers.set(at, TimerEvent::Link(slot));
                 return false;
@@ -142,12 +154,14 @@ impl Worker {
     }
 
     /// A connection is over.
-    fn forget_link(&mut self, slot: Slot, by_cache: bool) {
+    pub(super) fn forget_link(&mut self, slot: Slot, by_cache: bool) {
         let Some(link) = self.links.remove(slot) else { return };
         let side = self.recorder.side(Side::Client);
-        match by_cache {
-            true => side.closed_by_cache += 1,
-            false => side.closed += 1,
+        match (link.was_made(), by_cache) {
+            (true, true) => side.closed_by_cache += 1,
+            (true, false) => side.closed += 1,
+            // Nobody closed what never was.
+            (false, _) => {}
         }
         self.crowd.robots[link.robot as usize].links.retain(|other| *other != slot);
         self.gone(link.robot);

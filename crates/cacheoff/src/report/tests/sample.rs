@@ -169,6 +169,7 @@ fn head(entry: Invented, round: u32, peak: f64) -> Run {
             errors_max: Some(0.03),
             dhr_min: Some(0.25),
             names: String::new(),
+            protocol: String::new(),
             listener: crate::ledger::Listener::Http,
         },
         seed: 42,

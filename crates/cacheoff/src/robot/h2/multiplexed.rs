@@ -24,6 +24,8 @@ pub enum StreamOutcome {
     Wake(Duration),
     /// It takes requests from now on, or more of them.
     Open,
+    /// More can be read at once; others have their turn first, and the clock is read again.
+    Read,
     /// A reply is over.
     Done(Box<Report>),
     /// A request failed.
@@ -64,6 +66,7 @@ pub struct Multiplexed {
     /// Whom it speaks with: an address, and the server if each has a name of its own.
     pub end: (SocketAddr, u32),
     opened: Duration,
+    was_made: bool,
     /// How long it took to be connected; told once.
     pub connected: Option<Duration>,
     /// Its handshake and how long that took; told once.
@@ -103,6 +106,7 @@ impl Multiplexed {
             robot,
             end: desk.route.authority(server),
             opened: desk.now,
+            was_made: false,
             connected: None,
             shaken: None,
             active: desk.now,
@@ -120,6 +124,11 @@ impl Multiplexed {
     /// The socket.
     pub fn socket(&self) -> &TcpStream {
         self.channel.socket()
+    }
+
+    /// Whether it ever was connected.
+    pub fn was_made(&self) -> bool {
+        self.was_made
     }
 
     /// Whether no request is under way.
@@ -182,6 +191,7 @@ impl Multiplexed {
 
     /// Goes on until something has come of a request, or the kernel must be waited for.
     pub fn step(&mut self, desk: &mut Desk<'_>) -> StreamOutcome {
+        let mut came = 0;
         loop {
             if let Some(event) = self.state.events.pop_front() {
                 return match event {
@@ -194,7 +204,7 @@ impl Multiplexed {
             let outcome = match std::mem::replace(&mut self.phase, Phase::Open) {
                 Phase::Connecting(job) => self.connecting(job, desk),
                 Phase::Shaking(begun, job) => self.shaking(begun, job, desk),
-                Phase::Open => self.go_on(desk),
+                Phase::Open => self.go_on(&mut came, desk),
                 Phase::Over(by_cache) => {
                     self.phase = Phase::Over(by_cache);
                     return StreamOutcome::Ended(by_cache);
@@ -218,6 +228,7 @@ impl Multiplexed {
                 return Some(StreamOutcome::Failed(job, trouble_of(&error), error.to_string()));
             }
         }
+        self.was_made = true;
         self.connected = Some(desk.now.saturating_sub(self.opened));
         (job.started, self.active) = (desk.now, desk.now);
         if self.channel.is_secured() {
@@ -247,8 +258,8 @@ impl Multiplexed {
         Some(StreamOutcome::Failed(job, Trouble::Tls, detail))
     }
 
-    /// Writes and reads what can be.
-    fn go_on(&mut self, desk: &mut Desk<'_>) -> Option<StreamOutcome> {
+    /// Writes and reads what can be, at most a buffer's worth in a turn: all that is read in it counts as read at one time.
+    fn go_on(&mut self, came: &mut usize, desk: &mut Desk<'_>) -> Option<StreamOutcome> {
         let wakes = self.state.pump(desk.now);
         if let Err(error) = self.write() {
             // Bytes that have come all the same are read first.
@@ -269,8 +280,11 @@ impl Multiplexed {
             Ok(len) => {
                 self.readable = self.ended || self.channel.may_have_more(len, desk.buffer.len());
                 let shared = &*desk;
+                *came += len;
                 if let Err(end) = self.state.receive(&shared.buffer[..len], shared) {
                     self.over(&end, desk.now, false);
+                } else if self.readable && *came >= shared.buffer.len() && self.state.events.is_empty() {
+                    return Some(StreamOutcome::Read);
                 }
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => self.readable = false,

@@ -184,7 +184,7 @@ impl State {
             return self.end_stream(number, EndedBy::Robot, desk.now, true);
         }
         stream.owed += flow_bytes;
-        if stream.owed >= self.settings.stream_window_bytes / 2 {
+        if stream.owed >= (self.settings.stream_window_bytes / 2).max(1) {
             let _ = stream.receive.grow(stream.owed, Scope::Connection);
             frame::write_window_update(&mut self.out, number, std::mem::take(&mut stream.owed));
         }
@@ -281,9 +281,9 @@ impl State {
         of_connection: Option<String>,
         desk: &Desk<'_>,
     ) -> Result<(), String> {
-        let turns: Vec<_> = self.turns.iter().copied().collect();
+        let turns = &*self.turns.make_contiguous();
         let Some(stream) = self.streams.get_mut(&number) else { return Ok(()) };
-        let framing = stream.job.begin_reply(head, desk, &turns)?;
+        let framing = stream.job.begin_reply(head, desk, turns)?;
         stream.has_no_body = framing == Framing::None;
         stream.expected = if let Framing::Length(bytes) = framing { Some(bytes) } else { None };
         if let (Some((judge, _)), Some(field)) = (&mut stream.job.reply, of_connection) {
@@ -335,7 +335,6 @@ impl State {
     fn apply(&mut self, settings: &Settings) -> Result<(), End> {
         self.has_settings = true;
         self.streams_max = settings.streams_max.unwrap_or(self.streams_max);
-        self.payload_bytes_max = settings.payload_bytes_max.unwrap_or(self.payload_bytes_max);
         if let Some(window) = settings.window {
             let by = i64::from(window) - i64::from(std::mem::replace(&mut self.initial_window, window));
             for stream in self.streams.values_mut() {

@@ -3,7 +3,8 @@
 use super::StreamSettings;
 use super::head;
 use crate::ledger::{Beside, Trouble};
-use crate::robot::{Desk, Job, Kindred, Report, Turn, Wrong, write_request};
+use crate::robot::job::CONTINUE_MAX;
+use crate::robot::{Desk, Job, Kindred, Report, Turn, Wish, Wrong, write_request};
 use crate::wire::HEAD_LIMITS;
 use larder_wire::h2::flow::{WINDOW_AT_FIRST, WINDOW_MAX, Window};
 use larder_wire::h2::frame::{self, PAYLOAD_BYTES_MAX_AT_FIRST, Settings};
@@ -16,14 +17,12 @@ use std::time::Duration;
 const ENDED_STREAMS_MAX: usize = 1_024;
 /// Bytes of frames that wait for a peer that does not read, before no more of a request's body is made into frames.
 const OUT_BYTES_MAX: usize = 256 * 1024;
-/// A body is held back for so long at most.
-const CONTINUE_MAX: Duration = Duration::from_secs(1);
 /// Of as many requests that are over it is remembered what they asked for, so that a reply on a wrong stream is known.
 const TURNS_MAX: usize = 256;
 
-/// Objects up to this size are small for the fairness between streams: they fit into a frame.
+/// Replies up to this size are small for the fairness between streams: they fit into a frame.
 const SMALL_BYTES_MAX: u64 = 16 * 1024;
-/// Objects from this size on are large: they fill the buffers of a connection.
+/// Replies from this size on are large: they fill the buffers of a connection.
 const LARGE_BYTES_MIN: u64 = 1 << 20;
 
 /// The result of a request.
@@ -104,7 +103,6 @@ pub(super) struct State {
     /// Bytes of all bodies that the other end takes.
     pub(super) window: Window,
     pub(super) initial_window: u32,
-    pub(super) payload_bytes_max: u32,
     pub(super) streams_max: u32,
     pub(super) receive: Window,
     pub(super) owed: u32,
@@ -143,7 +141,6 @@ impl State {
             next: 1,
             window: Window::of(WINDOW_AT_FIRST),
             initial_window: WINDOW_AT_FIRST,
-            payload_bytes_max: PAYLOAD_BYTES_MAX_AT_FIRST,
             streams_max: u32::MAX,
             receive: Window::of(connection_window),
             owed: 0,
@@ -175,7 +172,7 @@ impl State {
         }
         let body_at = head::request(&job.out, self.is_secure, &mut block);
         let has_body = body_at < job.out.len();
-        frame::write_block(&mut self.out, number, &block, !has_body, self.payload_bytes_max);
+        frame::write_block(&mut self.out, number, &block, !has_body, PAYLOAD_BYTES_MAX_AT_FIRST);
         job.out_at = body_at;
         job.held = (has_body && job.wish.expects).then_some((body_at, desk.now + CONTINUE_MAX));
         job.asked = desk.clock.unix;
@@ -185,7 +182,7 @@ impl State {
         if self.turns.len() > TURNS_MAX {
             self.turns.pop_front();
         }
-        job.beside = self.beside(job.wish.facts.size);
+        job.beside = self.beside(&job.wish);
         let stream = Stream {
             job,
             window: Window::of(self.initial_window),
@@ -200,19 +197,22 @@ impl State {
     }
 
     /// The requests beside a new one; others are no longer alone.
-    fn beside(&mut self, bytes: u64) -> Option<Beside> {
+    fn beside(&mut self, wish: &Wish) -> Option<Beside> {
         for stream in self.streams.values_mut() {
             stream.job.beside = stream.job.beside.filter(|beside| *beside != Beside::Nothing);
         }
-        let is_large = |stream: &Stream| stream.job.wish.facts.size >= LARGE_BYTES_MIN;
-        match (bytes <= SMALL_BYTES_MAX, self.streams.is_empty()) {
+        // Replies to others are heads, parts, or empty.
+        let is_whole = |wish: &Wish| matches!(wish.kind, Kindred::Basic | Kindred::Reload);
+        let is_large = |stream: &Stream| is_whole(&stream.job.wish) && stream.job.wish.facts.size >= LARGE_BYTES_MIN;
+        match (is_whole(wish) && wish.facts.size <= SMALL_BYTES_MAX, self.streams.is_empty()) {
             (false, _) => None,
             (true, true) => Some(Beside::Nothing),
             (true, false) => self.streams.values().any(is_large).then_some(Beside::Large),
         }
     }
 
-    /// Makes frames of bodies, each stream in its turn, as far as windows permit; says when a body that is held back must be sent
+    /// Makes frames of bodies, each stream in its turn, as far as windows permit, and none larger than all peers take: one as large as a
+    /// peer permits may be 16 MB. Says when a body that is held back must be sent
     /// at the latest (RFC 9110 section 10.1.1).
     pub fn pump(&mut self, now: Duration) -> Option<Duration> {
         let mut wakes: Option<Duration> = None;
@@ -224,7 +224,7 @@ impl State {
                     wakes = Some(wakes.map_or(until, |other| other.min(until)));
                     continue;
                 }
-                let room = stream.window.room().min(self.window.room()).min(self.payload_bytes_max) as usize;
+                let room = stream.window.room().min(self.window.room()).min(PAYLOAD_BYTES_MAX_AT_FIRST) as usize;
                 if room == 0 || self.out.len() > OUT_BYTES_MAX {
                     continue;
                 }
@@ -259,7 +259,8 @@ impl State {
                 false => (Trouble::Timeout, "no whole reply"),
             };
             let detail = format!("{what} within {} s", timeout.as_secs_f64());
-            self.events.push_back(Event::Failed(stream.job, trouble, detail));
+            // A reply that has begun may be wrong beside it.
+            self.events.push_back(cut(stream.job, (trouble, detail), before + timeout));
         }
     }
 
@@ -338,15 +339,10 @@ impl State {
 }
 
 /// The end of a request whose reply was cut off, or never began.
-fn cut(mut job: Box<Job>, wrong: Wrong, now: Duration) -> Event {
-    let Some((judge, _)) = &mut job.reply else {
-        let (trouble, detail) = wrong;
-        return Event::Failed(job, trouble, detail);
-    };
-    judge.cut_by(wrong.clone());
-    match job.finish(now, false) {
-        Some(report) => Event::Done(report),
-        None => Event::Accused(wrong),
+fn cut(job: Box<Job>, wrong: Wrong, now: Duration) -> Event {
+    match job.cut(wrong, now) {
+        Ok(report) => Event::Done(report),
+        Err((job, (trouble, detail))) => Event::Failed(job, trouble, detail),
     }
 }
 

@@ -7,13 +7,15 @@ use crate::journal::Journal;
 use crate::ledger::{Beside, Mode, Trouble};
 use crate::object::{Content, Law, Name, World};
 use crate::origin::Hosts;
-use crate::random::Seal;
-use crate::robot::{Company, Desk, Job, Kindred, RobotSettings, Route, Wish};
+use crate::random::{Seal, Stream};
+use crate::robot::{Ask, Company, Desk, Job, Kindred, Multiplexed, Outcome, RobotSettings, Route, StreamOutcome, Wish};
 use crate::wire::{Clock, Xact};
 use larder_wire::h2::frame::{self, Frame};
 use larder_wire::h2::hpack::{Decoder, FieldList, write_field};
 use larder_wire::h2::{ErrorCode, PREFACE};
 use proptest::prelude::*;
+use std::io::Write;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Duration;
 
 const NOW: u64 = 1_800_000_000;
@@ -49,8 +51,12 @@ impl Around {
     }
 
     fn with<T>(&self, act: impl FnOnce(&Desk<'_>) -> T) -> T {
+        act(&self.desk(&mut []))
+    }
+
+    fn desk<'a>(&'a self, buffer: &'a mut [u8]) -> Desk<'a> {
         let Self { law, settings, route, journal, clock } = self;
-        act(&Desk { law, settings, route, journal, clock, now: Duration::from_secs(1), buffer: &mut [] })
+        Desk { law, settings, route, journal, clock, now: Duration::from_secs(1), buffer }
     }
 
     fn job(&self, number: u64, kind: Kindred) -> Box<Job> {
@@ -171,6 +177,147 @@ fn a_small_request_is_alone_or_beside_a_large_one() {
     began(&mut state, &large, 3);
     began(&mut state, &small, 4);
     assert_eq!((beside(&state, 5), beside(&state, 7)), (None, Some(Beside::Large)));
+}
+
+/// The head of a large object is no large reply, and that of a small one no small one that is alone.
+#[test]
+fn replies_that_are_no_whole_objects_are_neither_small_nor_large() {
+    let (small, large) = (Around::new(500.0), Around::new(2e6));
+    for kind in [Kindred::Head, Kindred::ModifiedAfter, Kindred::Post(9)] {
+        let mut state = State::new(StreamSettings::default(), false);
+        large.with(|desk| state.begin(large.job(1, kind), desk));
+        small.with(|desk| state.begin(small.job(2, Kindred::Basic), desk));
+        assert_eq!(state.streams[&3].job.beside, None, "{kind:?}");
+        let mut state = State::new(StreamSettings::default(), false);
+        small.with(|desk| state.begin(small.job(1, kind), desk));
+        assert_eq!(state.streams[&1].job.beside, None, "{kind:?}");
+    }
+}
+
+/// All that is read in a turn counts as read at one time. In a longer one the small reply behind a film would take no time.
+#[test]
+fn a_turn_reads_a_buffer_at_most() {
+    const BODY_BYTES: usize = 40_000;
+    const BUFFER_BYTES: usize = 1_000;
+    let body = vec![b'a'; BODY_BYTES];
+    let old = [format!("HTTP/1.1 200 OK\r\nContent-Length: {BODY_BYTES}\r\n\r\n").as_bytes(), &body].concat();
+    let mut new = settings_frame();
+    new.extend(head_frame(1, false));
+    for piece in body.chunks(16_000) {
+        frame::write_data_head(&mut new, 1, piece.len(), false);
+        new.extend_from_slice(piece);
+    }
+    frame::write_data_head(&mut new, 1, 0, true);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut around = Around::new(BODY_BYTES as f64);
+    around.route.address = listener.local_addr().ok();
+    let (mut buffer, mut stream) = (vec![0; BUFFER_BYTES], Stream::named(7, "turns"));
+    let mut desk = around.desk(&mut buffer);
+    // Replies that lie in the socket before the first turn.
+    let answered = |reply: &[u8]| -> TcpStream {
+        let (mut peer, _) = listener.accept().unwrap();
+        peer.write_all(reply).unwrap();
+        peer
+    };
+    let (from, job) = (Ipv4Addr::LOCALHOST, || around.job(1, Kindred::Basic));
+    let mut link = Multiplexed::connect(0, from, None, job(), &desk, &mut stream).map_err(|(_, error)| error).unwrap();
+    let _peer = answered(&new);
+    link.ready(true, true, false);
+    let mut reads = 0;
+    loop {
+        match link.step(&mut desk) {
+            StreamOutcome::Read => reads += 1,
+            StreamOutcome::Open => {}
+            StreamOutcome::Done(report) => break assert_eq!(report.verdict.body_bytes, BODY_BYTES as u64),
+            _ => panic!("after {reads} turns"),
+        }
+    }
+    assert!(reads >= BODY_BYTES / BUFFER_BYTES - 2, "{reads} turns over HTTP/2");
+    let mut ask = Ask::connect(0, from, None, job(), &desk, &mut stream).map_err(|(_, error)| error).unwrap();
+    let _peer = answered(&old);
+    let (mut reads, mut outcome) = (0, ask.ready(true, true, false, &mut desk));
+    while matches!(outcome, Outcome::Read) {
+        (reads, outcome) = (reads + 1, ask.step(&mut desk));
+    }
+    assert!(matches!(outcome, Outcome::Done(..)), "{outcome:?}");
+    assert!(reads >= BODY_BYTES / BUFFER_BYTES - 2, "{reads} turns over HTTP/1.1");
+}
+
+/// The head of a reply with status 200.
+fn head_frame(stream: u32, ends: bool) -> Vec<u8> {
+    let (mut out, mut block) = (Vec::new(), Vec::new());
+    write_field(&mut block, b":status", b"200", false);
+    frame::write_block(&mut out, stream, &block, ends, 1 << 14);
+    out
+}
+
+/// A peer may permit frames of 16 MB; a robot that sent one would hold more than it may for a peer that reads nothing.
+#[test]
+fn frames_of_uploads_are_no_larger_than_all_peers_take() {
+    let around = Around::new(500.0);
+    let mut state = State::new(StreamSettings::default(), false);
+    let generous = frame::Settings { window: Some(1 << 30), payload_bytes_max: Some(16_777_215), ..Default::default() };
+    let mut bytes = Vec::new();
+    frame::write_settings(&mut bytes, &generous);
+    frame::write_window_update(&mut bytes, 0, 1 << 30);
+    let mut ping = vec![0, 0, 8, 6, 0, 0, 0, 0, 0];
+    ping.extend([0; 8]);
+    around.with(|desk| {
+        state.receive(&bytes, desk).map_err(|end| end.detail).unwrap();
+        state.begin(around.job(1, Kindred::Post(6_000_000)), desk);
+        state.pump(desk.now);
+        assert!(state.out.len() > 100_000 && state.out.len() < 1 << 20, "{}", state.out.len());
+        state.receive(&ping, desk).map_err(|end| end.detail).unwrap();
+    });
+}
+
+#[test]
+fn a_wrong_answer_that_stalls_is_no_timeout_alone() {
+    let around = Around::new(5_000.0);
+    // The head lacks the fields of an answer that the origin gave.
+    for (head, expected) in [(Vec::new(), None), (head_frame(1, false), Some(Trouble::WrongHeader))] {
+        let mut state = State::new(StreamSettings::default(), false);
+        let bytes = [settings_frame(), head].concat();
+        around.with(|desk| {
+            state.begin(around.job(1, Kindred::Basic), desk);
+            state.receive(&bytes, desk).map_err(|end| end.detail).unwrap();
+        });
+        assert!(state.events.is_empty());
+        state.expire(Duration::from_secs(2), Duration::from_secs(1));
+        let wrong = match state.events.pop_front() {
+            Some(Event::Done(report)) => report.verdict.findings.wrong.map(|(trouble, _)| trouble),
+            // Nothing came that could be judged.
+            other => {
+                assert!(other.is_some(), "it has ended");
+                None
+            }
+        };
+        assert_eq!(wrong, expected);
+    }
+}
+
+/// No WINDOW_UPDATE of nothing, which is an error (RFC 9113 section 6.9).
+#[test]
+fn the_smallest_window_is_opened_by_what_came() {
+    let around = Around::new(500.0);
+    let mut state = State::new(StreamSettings { stream_window_bytes: 1, ..StreamSettings::default() }, false);
+    let mut bytes = [settings_frame(), head_frame(1, false)].concat();
+    frame::write_data_head(&mut bytes, 1, 0, false);
+    frame::write_data_head(&mut bytes, 1, 1, false);
+    bytes.push(b'a');
+    around.with(|desk| {
+        state.begin(around.job(1, Kindred::Basic), desk);
+        state.out.clear();
+        state.receive(&bytes, desk).map_err(|end| end.detail).unwrap();
+    });
+    let (mut rest, mut opened) = (&state.out[..], Vec::new());
+    while let Some((frame, len)) = frame::read(rest, 1 << 14).unwrap() {
+        if let Frame::WindowUpdate { stream, bytes } = frame {
+            opened.push((stream, bytes));
+        }
+        rest = &rest[len..];
+    }
+    assert_eq!(opened, [(1, 1)]);
 }
 
 #[test]

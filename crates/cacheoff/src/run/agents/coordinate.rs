@@ -113,7 +113,6 @@ pub fn coordinate(campaign: Campaign) -> Result<Ledger, String> {
 fn refuse(campaign: &Campaign) -> Result<(), String> {
     let cannot = [
         (campaign.settings.route.tls, "robots that speak TLS (the origins of all agents would need one authority)"),
-        (campaign.settings.robots.streams.is_some(), "robots that speak HTTP/2"),
         (campaign.phases.iter().any(|phase| phase.dark), "phases without power (use cacheoff kill)"),
         (!campaign.settings.log.is_empty(), "a log that is replayed"),
     ];

@@ -5,15 +5,20 @@ mod products;
 mod server;
 
 use super::lies::{content, law, order, settings, whole};
+use crate::official::free_port;
 use cacheoff::distribution::Distribution;
 use cacheoff::engine::Settings;
-use cacheoff::ledger::{Interval, Outcome, Side, Trouble};
+use cacheoff::ledger::{Class, Interval, Ledger, Outcome, Side, Trouble};
 use cacheoff::origin::Fault;
 use cacheoff::robot::{Pace, Special, StreamSettings};
-use cacheoff::run::run;
+use cacheoff::run::{route, run};
 use server::Manner;
+use std::io::BufReader;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+const CACHEOFF: &str = env!("CARGO_BIN_EXE_cacheoff");
 const SHORT: Duration = Duration::from_millis(1500);
 
 fn played(manner: Manner, change: impl FnOnce(&mut Settings)) -> Interval {
@@ -51,7 +56,7 @@ fn a_proxy_that_is_only_unusual_is_accused_of_nothing() {
             settings.robots.expect_continue = 0.0;
         });
         assert_eq!(errors(&seen), 0, "{manner:?}: {:?}", seen.errors);
-        let client = seen.connections[&Side::Client];
+        let client = seen.connections.get(&Side::Client).copied().unwrap_or_default();
         assert!(seen.replies() > 50, "{manner:?}: {} replies", seen.replies());
         // Each of ten robots meets one proxy.
         match manner {
@@ -130,6 +135,99 @@ fn each_fault_has_its_name_and_robots_go_on() {
         assert!(named >= 10, "{manner:?}: {named} of {:?}", seen.errors);
         assert_eq!(errors(&seen), named + rest, "{manner:?}: {:?}", seen.errors);
     }
+}
+
+/// A host whose connection is full holds back the requests to it, and to no other.
+#[test]
+fn requests_to_one_host_do_not_wait_for_another() {
+    let seen = played(Manner::SilentAtFirst, |settings| {
+        let address = settings.route.address.unwrap();
+        settings.route = route(None, Some((address, String::new())), 0);
+        settings.robots.streams = Some(StreamSettings { streams_max: 1, ..StreamSettings::default() });
+        (settings.robots.count, settings.robots.pace) = (1, Pace::Poisson(40.0));
+        settings.robots.kinds.clear();
+        settings.origins.think = None;
+    });
+    // About half of sixty are for each of the two hosts.
+    assert!(seen.replies() > 5, "{} replies: {:?}", seen.replies(), seen.errors);
+}
+
+/// A connection that was never made was closed by nobody.
+#[test]
+fn refused_connections_are_not_counted_as_closed() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let seen = played(Manner::Honest, |settings| settings.route.address = Some(closed));
+    assert!(seen.errors.of(Trouble::ConnectRefused) > 10, "{:?}", seen.errors);
+    let client = seen.connections.get(&Side::Client).copied().unwrap_or_default();
+    assert_eq!((client.closed, client.closed_by_cache), (0, 0));
+}
+
+/// Robots keep the connections that they have. Where there are no more files, those of others that nobody uses end.
+#[test]
+fn at_the_limit_of_open_files_robots_take_turns() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.ledger");
+    let line = format!(
+        "ulimit -n 100; exec {CACHEOFF} run hammer --variant open --peak 40 --proxy {} --origin-port 0 --set robot.protocol=h2c \
+         --set 'robot.pace=poisson(0.6)' --set phase.warm.length=100ms --set phase.measure.length=4s --ledger {}",
+        server::start(Manner::Honest),
+        path.display()
+    );
+    let output = Command::new("sh").args(["-c", &line]).stdin(Stdio::null()).output().unwrap();
+    assert!(path.exists(), "{}", String::from_utf8_lossy(&output.stderr));
+    let seen = whole(&Ledger::read(BufReader::new(std::fs::File::open(&path).unwrap())).unwrap());
+    assert!(seen.replies() > 50, "{}", seen.replies());
+    // For a moment all may be in use.
+    assert!(seen.errors.of(Trouble::NoDescriptors) * 10 < seen.replies(), "{:?}", seen.errors);
+}
+
+/// An agent, until the test is over.
+struct Agent(Child);
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.0.kill().and_then(|()| self.0.wait());
+    }
+}
+
+#[test]
+fn agents_play_http2_in_the_clear() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("token"), "a token of thirty-two characters").unwrap();
+    std::fs::set_permissions(at("token"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    let mut fleet = format!("token_file = \"token\"\norigin_port = {}\n", free_port());
+    let mut agents = Vec::new();
+    for number in 1..3 {
+        let control = format!("127.0.0.1:{}", free_port());
+        let words = ["agent", "--listen", &control, "--token-file"];
+        let mut command = Command::new(CACHEOFF);
+        command.args(words).arg(at("token")).stdin(Stdio::null()).stderr(Stdio::null());
+        agents.push(Agent(command.spawn().unwrap()));
+        let own = format!("[\"127.97.{}.{number}\"]", std::process::id() % 250);
+        fleet +=
+            &format!("[[agent]]\nname = \"m{number}\"\ncontrol = \"{control}\"\nrobots = {own}\norigins = {own}\n");
+        while std::net::TcpStream::connect(&control).is_err() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    std::fs::write(at("agents.toml"), fleet).unwrap();
+    let words = "run hammer --variant open --peak 80 --set robot.protocol=h2c \
+                 --set phase.warm.length=200ms --set phase.measure.length=2s";
+    let output = Command::new(CACHEOFF)
+        .args(words.split_whitespace())
+        .args(["--proxy", &server::start(Manner::Honest).to_string(), "--agents"])
+        .args([at("agents.toml"), "--ledger".into(), at("all.ledger")])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(at("all.ledger").exists(), "{said}");
+    let ledger = Ledger::read(BufReader::new(std::fs::File::open(at("all.ledger")).unwrap())).unwrap();
+    let seen = whole(&ledger);
+    assert_eq!((errors(&seen), ledger.run.is_http2(), ledger.run.agents.len()), (0, true, 2), "{:?}", seen.errors);
+    // The proxy stores nothing, which the notes of the other machine tell as well.
+    let basic = seen.class(Class::Basic);
+    assert!(basic.replies > 50 && basic.hits == 0, "{} replies, {} hits: {said}", basic.replies, basic.hits);
 }
 
 /// A spoilt answer of the origin is none of the proxy's, if the proxy says so by the end of the stream.

@@ -100,6 +100,16 @@ fn varnish() {
 }
 
 #[test]
+fn apache() {
+    each("apache");
+}
+
+#[test]
+fn squid() {
+    each("squid");
+}
+
+#[test]
 fn trafficserver() {
     each("trafficserver");
 }

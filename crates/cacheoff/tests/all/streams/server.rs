@@ -45,6 +45,8 @@ pub enum Manner {
     ShutsWindow,
     /// Answers nothing.
     Silent,
+    /// Answers nothing on its first connection.
+    SilentAtFirst,
     /// Sends no SETTINGS.
     NoSettings,
     /// Has a field of HTTP/1.1's connections.
@@ -78,7 +80,12 @@ pub fn start(manner: Manner) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
+        for (number, stream) in listener.incoming().flatten().enumerate() {
+            let manner = match (manner, number) {
+                (Manner::SilentAtFirst, 0) => Manner::Silent,
+                (Manner::SilentAtFirst, _) => Manner::Honest,
+                (other, _) => other,
+            };
             std::thread::spawn(move || serve(stream, manner));
         }
     });
@@ -110,6 +117,9 @@ struct Writer {
 fn serve(mut stream: TcpStream, manner: Manner) -> io::Result<()> {
     let mut bytes = vec![0; PREFACE.len()];
     stream.read_exact(&mut bytes)?;
+    if bytes != PREFACE {
+        return pass_on(stream, bytes);
+    }
     bytes.clear();
     if manner == Manner::OldVersion {
         return stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
@@ -178,6 +188,21 @@ fn serve(mut stream: TcpStream, manner: Manner) -> io::Result<()> {
             });
         }
     }
+}
+
+/// One request of HTTP/1.1, by which agents try their ways.
+fn pass_on(mut client: TcpStream, mut head: Vec<u8>) -> io::Result<()> {
+    let mut byte = [0; 1];
+    while !head.ends_with(b"\r\n\r\n") {
+        client.read_exact(&mut byte)?;
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8_lossy(&head).into_owned();
+    let url = head.split(' ').nth(1).and_then(|url| url.strip_prefix("http://")).unwrap_or_default();
+    let host = url.split('/').next().unwrap_or_default();
+    let mut origin = TcpStream::connect(host)?;
+    origin.write_all(head.replacen(&format!("http://{host}"), "", 1).as_bytes())?;
+    io::copy(&mut origin, &mut client).map(drop)
 }
 
 /// Asks the origin, over HTTP/1.0.

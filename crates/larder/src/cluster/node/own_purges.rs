@@ -2,11 +2,11 @@
 
 use super::{Event, Node, add};
 use crate::clock;
-use crate::cluster::files::{OUTBOX_PURGES_MAX, Outbox};
+use crate::cluster::files::OUTBOX_PURGES_MAX;
 use crate::cluster::members::BEAT_EVERY;
 use crate::cluster::message::PurgeMessage;
 use crate::cluster::nats::{self, NotTaken, Numbers};
-use crate::cluster::{Order, PurgeDurability, Spread, messages};
+use crate::cluster::{self, Order, PurgeDurability, Spread, messages};
 use larder_cache::store::rules::{Force, Scope};
 use tokio::sync::oneshot;
 
@@ -19,7 +19,8 @@ const REPLAY_PURGES: usize = 256;
 impl Node {
     pub(super) fn obey(&mut self, order: Order) {
         match order {
-            Order::Spread { scopes, force, durability, reply } => {
+            Order::Spread { scopes, force, durability, hold, reply } => {
+                self.home_state.holds.extend(hold);
                 let purges = messages(scopes, force, &self.around.name);
                 if durability == PurgeDurability::OnDisk {
                     self.own.extend(purges.iter().map(|purge| purge.id.clone()));
@@ -33,8 +34,12 @@ impl Node {
 
     fn spread(&mut self, purges: Vec<PurgeMessage>, reply: oneshot::Sender<Spread>) {
         if !self.is_connected() || self.facts.is_none() {
-            let why = self.trouble.clone().unwrap_or_else(|| "NATS is not connected".to_owned());
-            return self.queue(purges, reply, &why);
+            let why = match &self.trouble {
+                Some(trouble) => trouble.clone(),
+                None if self.is_connected() => "the stream has not answered yet".to_owned(),
+                None => "NATS is not connected".to_owned(),
+            };
+            return self.queue(&purges, reply, &why);
         }
         self.note_connection(clock::instant());
         let newest = self.newest();
@@ -69,7 +74,7 @@ impl Node {
                     "the stream gave it number {} a second time, so that it is not the one of before",
                     numbers.first
                 );
-                self.queue(purges, reply, &why);
+                self.queue(&purges, reply, &why);
             }
             Ok(numbers) => {
                 add(&self.cluster.counts.purges_published, purges.len() as u64);
@@ -78,24 +83,31 @@ impl Node {
                 let heard_by = self.connected.1 + 2 * BEAT_EVERY;
                 self.waiting.begin(numbers.last, (&self.members, heard_by), clock::instant(), reply);
             }
-            Err(NotTaken::Away(why)) => self.queue(purges, reply, &why),
+            Err(NotTaken::Away(why)) => self.queue(&purges, reply, &why),
             Err(NotTaken::Refused(why)) => self.give_up(&purges, reply, &why),
         }
     }
 
     /// The purge is in force here, so that it comes to the others when the stream takes it.
-    fn queue(&mut self, purges: Vec<PurgeMessage>, reply: oneshot::Sender<Spread>, why: &str) {
-        let queued = match &mut self.outbox {
-            Some(outbox) => outbox.append(&purges).map(|()| outbox.len()).map_err(|error| error.to_string()),
-            None => Err("there is no outbox".to_owned()),
-        };
-        match queued {
-            Ok(waiting) => {
-                add(&self.cluster.counts.purges_queued, purges.len() as u64);
-                // The caller may have gone.
-                let _ = reply.send(Spread::queued(waiting, why));
-            }
-            Err(error) => self.give_up(&purges, reply, &format!("{why}; {error}")),
+    fn queue(&mut self, purges: &[PurgeMessage], reply: oneshot::Sender<Spread>, why: &str) {
+        let spread =
+            cluster::queue(self.outbox.as_mut().ok_or("there is no outbox"), &self.cluster.counts, purges, why);
+        if spread.is_refused() {
+            self.is_alone_with(purges);
+        }
+        // The caller may have gone.
+        let _ = reply.send(spread);
+    }
+
+    /// These purges never come back, and other nodes will not hear of them.
+    fn is_alone_with(&mut self, purges: &[PurgeMessage]) {
+        purges.iter().for_each(|purge| _ = self.own.remove(&purge.id));
+        if let Some(homes) = self.cluster.homes.as_ref().filter(|_| !self.home_state.is_alone) {
+            self.home_state.is_alone = true;
+            homes.close();
+            tracing::warn!(
+                "a purge was refused, of which other nodes will not hear: they are asked for no response until a restart"
+            );
         }
     }
 
@@ -111,17 +123,19 @@ impl Node {
 
     /// A purge of this node that another one took the place of before it came back never does.
     pub(super) fn forget_own(&mut self) {
-        let is_idle = self.publishing == 0 && !self.is_replaying && self.outbox.as_ref().is_none_or(Outbox::is_empty);
-        let is_back = is_idle && self.acknowledged <= self.replica.applied();
+        let is_back = self.own_purges_are_back();
         // Purges that are forgotten too early are applied a second time.
         if is_back || self.own.len() > OWN_MAX {
             self.own.clear();
+        }
+        if is_back {
+            self.home_state.holds.clear();
         }
     }
 
     fn give_up(&mut self, purges: &[PurgeMessage], reply: oneshot::Sender<Spread>, why: &str) {
         add(&self.cluster.counts.purges_refused, purges.len() as u64);
-        purges.iter().for_each(|purge| _ = self.own.remove(&purge.id));
+        self.is_alone_with(purges);
         let _ = reply.send(Spread::refused(why));
     }
 

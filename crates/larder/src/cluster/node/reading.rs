@@ -128,6 +128,9 @@ impl Node {
         }
         let last = arrived.iter().map(|each| each.place).max_by_key(|place| place.applied).unwrap_or_default();
         add(&self.cluster.counts.purges_applied, rules.len() as u64);
+        if let Some(homes) = self.homes() {
+            homes.about_to_apply(last.applied);
+        }
         self.apply(rules).await;
         self.replica.apply(last);
         let now = clock::instant();

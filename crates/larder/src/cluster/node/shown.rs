@@ -2,10 +2,12 @@
 
 use super::{GateState, Leaves, Node, agrees, wall_millis};
 use crate::clock;
+use crate::cluster::Homes;
 use crate::cluster::files::Outbox;
 use crate::cluster::message::{Heartbeat, Refusal};
 use crate::cluster::nats;
 use crate::cluster::status::{MemberShown, Status, StreamShown};
+use std::sync::Arc;
 use std::time::Instant;
 
 impl Node {
@@ -21,11 +23,13 @@ impl Node {
             last: facts.last.applied,
             purges: facts.messages,
         });
+        let table = self.homes().and_then(Homes::table);
+        let shares = table.map_or_else(Vec::new, |table| table.shares());
         let own = MemberShown {
             state: "self".to_owned(),
             since_seconds: millis(self.began) / 1_000,
             agrees: None,
-            ..self.shown(&self.heartbeat(Leaves::No), 0)
+            ..self.shown(&self.heartbeat(Leaves::No), 0, &shares)
         };
         let others = self.members.iter().map(|member| MemberShown {
             state: match member.is_alive(now) {
@@ -36,7 +40,7 @@ impl Node {
             .to_owned(),
             since_seconds: millis(member.since) / 1_000,
             heard_millis: millis(member.heard),
-            ..self.shown(&member.beat, millis(member.heard))
+            ..self.shown(&member.beat, millis(member.heard), &shares)
         });
         Status {
             name: self.around.name.clone(),
@@ -50,7 +54,7 @@ impl Node {
             contact_millis: self.replica.contact().map(|contact| {
                 u64::try_from(clock::since_boot().saturating_sub(contact).as_millis()).unwrap_or(u64::MAX)
             }),
-            ready: self.cluster.is_ready(),
+            ready: self.cluster.is_ready(self.around.cache.gate(), (self.around.apart)()),
             nats: self.client.connection_state().to_string(),
             nats_server: self.is_connected().then(|| self.client.server_info().host),
             trouble: self.trouble.clone(),
@@ -60,11 +64,12 @@ impl Node {
             awaited: self.waiting.len(),
             members: std::iter::once(own).chain(others).collect(),
             refused: refused.filter(|(_, count)| *count > 0).collect(),
+            homes: self.homes_shown(),
         }
     }
 
     /// A node whose heartbeat came so many milliseconds ago.
-    fn shown(&self, beat: &Heartbeat, ago_millis: u64) -> MemberShown {
+    fn shown(&self, beat: &Heartbeat, ago_millis: u64, shares: &[(Arc<str>, u32)]) -> MemberShown {
         let clock = i64::try_from(beat.sent_millis).unwrap_or(i64::MAX);
         let here = i64::try_from(wall_millis().saturating_sub(ago_millis)).unwrap_or(i64::MAX);
         MemberShown {
@@ -78,6 +83,9 @@ impl Node {
             apart: beat.apart.clone(),
             settings: beat.settings,
             requests_per_second: beat.requests_per_second,
+            home: beat.home.clone(),
+            spill: beat.spill,
+            keys_permille: shares.iter().find(|(name, _)| **name == *beat.name).map(|(_, share)| *share),
             clock_millis: clock.saturating_sub(here),
             ..MemberShown::default()
         }

@@ -62,7 +62,6 @@ impl Parser {
             if let Some(http2) = site.http2 {
                 self.http2_of_site(site, http2);
             }
-            set_compression(site);
             self.check_passed_site(site);
             if let Some(version) = site.proxy_protocol {
                 self.proxy_protocol_of_site(site, version);
@@ -120,17 +119,6 @@ impl Parser {
             mounts.push(Arc::new(Mount { host, application, python: surroundings, routes: Vec::new() }));
         }
         Some(url)
-    }
-}
-
-/// Notes at the origins of a site which codings its responses get.
-fn set_compression(site: &mut Site) {
-    if site.compression.offer.is_empty() {
-        return;
-    }
-    let compression = Arc::new(site.compression.clone());
-    for origin in std::iter::once(&mut site.origin).chain(site.routes.iter_mut().map(|route| &mut route.origin)) {
-        Arc::make_mut(origin).compression = Some(Arc::clone(&compression));
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::config::Site;
 use crate::config::setting::{Field, Setting};
 use larder_cache::policy::Offer;
+use std::sync::Arc;
 
 type OfSite = Setting<Site>;
 
@@ -11,8 +12,8 @@ pub(super) const COMPRESSION: OfSite = OfSite::new(
     Field::Texts {
         form: "zstd, br or gzip, with :LEVEL",
         read: |s| s.compression.shown(),
-        clear: |s| s.compression.offer = Offer::default(),
-        push: |s, text| s.compression.push(text),
+        clear: |s| Arc::make_mut(&mut s.compression).offer = Offer::default(),
+        push: |s, text| Arc::make_mut(&mut s.compression).push(text),
     },
 )
 .default_words("none")
@@ -23,14 +24,14 @@ pub(super) const COMPRESSION_TYPES: OfSite = OfSite::new(
     Field::Texts {
         form: "media types",
         read: |s| s.compression.types.iter().map(|each| each.to_string()).collect(),
-        clear: |s| s.compression.types.clear(),
-        push: |s, text| s.compression.push_type(text),
+        clear: |s| Arc::make_mut(&mut s.compression).types.clear(),
+        push: |s, text| Arc::make_mut(&mut s.compression).push_type(text),
     },
 )
 .default_words("`text/*`, and types of scripts, data, fonts and images that are text")
 .about("Media types of the responses that `compression` is for: `text/html`, or `text/*`. Types whose bodies are compressed already (images, video, archives) are refused. `text/event-stream` is never coded.");
 
 pub(super) const COMPRESSION_BYTES_MIN: OfSite =
-    OfSite::new("site.compression_bytes_min", Field::Size(|s| &mut s.compression.bytes_min))
+    OfSite::new("site.compression_bytes_min", Field::Size(|s| &mut Arc::make_mut(&mut s.compression).bytes_min))
         .default_words("`1kB`")
         .about("A shorter body is not coded; one whose length is not known before its end is.");

@@ -75,7 +75,7 @@ pub(super) const FAMILIES: &[Family] = &[
     }),
     counter(
         "larder_script_processes_ended_total",
-        "Processes of an application that ended by themselves (ended), or were ended because a request hung (hung), or because they wrote what is no reply or closed a connection (broken), by reason.",
+        "Processes of an application that ended by themselves (ended), or were ended because a request hung (hung), or because they wrote what is no reply or report, or closed a connection or their socket (broken), by reason.",
         |admin, samples| {
             let family = samples.name;
             let ended = by_application(admin, |state| state.counts.ended.load(Ordering::Relaxed));

@@ -1,12 +1,18 @@
 //! The metrics of a cluster; 0 where the server is in none.
 
 use super::{Family, counter, gauge};
-use crate::cluster::{Counts, Refusal};
+use crate::clock;
+use crate::cluster::{Counts, HomeCounts, Refusal};
 use crate::control::Admin;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 fn value(admin: &Admin, of: fn(&Counts) -> &AtomicU64) -> u64 {
     admin.common.cluster.as_ref().map_or(0, |cluster| of(&cluster.counts).load(Ordering::Relaxed))
+}
+
+fn of_homes(admin: &Admin, of: fn(&HomeCounts) -> &AtomicU64) -> u64 {
+    let homes = admin.common.cluster.as_ref().and_then(|cluster| cluster.homes.as_ref());
+    homes.map_or(0, |homes| of(&homes.counts).load(Ordering::Relaxed))
 }
 
 macro_rules! one {
@@ -21,7 +27,10 @@ pub(super) static FAMILIES: &[Family] = &[
     gauge(
         "larder_cluster_gate_shut",
         "1 while purges of other nodes may not be known here, so that stored responses are validated before each use (`cluster.apart`).",
-        one!(gate_shut),
+        |admin, samples| {
+            let is_shut = admin.common.cluster.is_some() && admin.common.cache.gate().is_shut(clock::now());
+            samples.one(u64::from(is_shut));
+        },
     ),
     counter("larder_cluster_gate_shuts_total", "How often the gate was shut.", one!(gate_shuts)),
     gauge(
@@ -56,7 +65,7 @@ pub(super) static FAMILIES: &[Family] = &[
     ),
     counter(
         "larder_cluster_readings_again_total",
-        "How often the stream of purges was read again, because another node knew other purges.",
+        "How often the stream of purges was read again, because another node knew other purges, or the last purge that was applied here is not in it any more.",
         one!(readings_again),
     ),
     counter(
@@ -67,6 +76,31 @@ pub(super) static FAMILIES: &[Family] = &[
                 let count = admin.common.cluster.as_ref().map_or(0, |cluster| cluster.counts.refused(why));
                 samples.labelled("reason", why.as_str(), count);
             }
+        },
+    ),
+    counter(
+        "larder_cluster_homes_asked_total",
+        "Other nodes that were asked for a response of whose key they are the home, by result: answered, behind (purges were missing there), refused (other rules, or no answer of the origin), failed (not reached, or no answer of a node).",
+        |admin, samples| {
+            samples.labelled("result", "answered", of_homes(admin, |counts| &counts.answered));
+            samples.labelled("result", "behind", of_homes(admin, |counts| &counts.behind));
+            samples.labelled("result", "refused", of_homes(admin, |counts| &counts.refused));
+            samples.labelled("result", "failed", of_homes(admin, |counts| &counts.failed));
+        },
+    ),
+    counter(
+        "larder_cluster_homes_hedged_total",
+        "How often the home of a key took longer than `cluster.home_wait`, so that the origin was asked beside it.",
+        |admin, samples| samples.one(of_homes(admin, |counts| &counts.hedged)),
+    ),
+    counter(
+        "larder_cluster_questions_total",
+        "Questions of other nodes, by result: answered, behind (purges were missing here), refused (other rules, or no answer of the origin), stranger (requests at `cluster.listen` that no node made).",
+        |admin, samples| {
+            samples.labelled("result", "answered", of_homes(admin, |counts| &counts.served));
+            samples.labelled("result", "behind", of_homes(admin, |counts| &counts.served_behind));
+            samples.labelled("result", "refused", of_homes(admin, |counts| &counts.served_refused));
+            samples.labelled("result", "stranger", of_homes(admin, |counts| &counts.strangers));
         },
     ),
 ];

@@ -136,9 +136,9 @@ class Card {
     ])));
   }
 
-  showTrouble({ load_failure: failure, late_load: late, processes }) {
+  showTrouble({ load_failure: failure, late_load: late, processes, state }) {
     // A version that is tried again fails at another time by the same traceback.
-    const key = failure || late ? JSON.stringify([failure?.hint, failure?.traceback, late, processes.length > 0]) : "";
+    const key = failure || late ? JSON.stringify([failure?.hint, failure?.traceback, late, state, processes.length > 0]) : "";
     const at = failure?.at_millis ?? late?.since_millis;
     say(this.failedAt, at ? ` ${clock(at)}` : "");
     if (this.shownTrouble === key) return;
@@ -146,7 +146,7 @@ class Card {
     this.trouble.hidden = !failure && !late;
     this.trouble.classList.toggle("failed", !processes.length);
     if (!failure && late) {
-      const goes = processes.length ? "The one before goes on." : "Requests wait.";
+      const goes = { loading: "Requests wait for it.", failed: "Requests fail." }[state] ?? "What serves goes on.";
       return fill(this.trouble, make("h3", {}, `A version is imported still. ${goes}`, this.failedAt), trace(late.place));
     }
     if (!failure) return fill(this.trouble);

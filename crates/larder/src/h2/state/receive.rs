@@ -96,7 +96,11 @@ impl State {
             Ok(event) => Ok((event, length)),
             Err(Trouble::Fault(H2Fault { scope: Scope::Stream(stream), code, .. })) => {
                 self.note(Flood::MadeReset)?;
-                self.reset_for_fault(stream, code);
+                match code {
+                    ErrorCode::Protocol => self.reset_for_fault(stream, code),
+                    // Windows and the ends of streams say nothing of the request.
+                    _ => self.reset(stream, code),
+                }
                 Ok((None, length))
             }
             Err(trouble) => Err(trouble),

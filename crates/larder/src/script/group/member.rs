@@ -1,6 +1,6 @@
 //! One process of a group, from its start to its end.
 
-use crate::mount::{Hooks, Process, RunningNote};
+use crate::mount::{Closed, Hooks, LateLoad, Process, RunningNote};
 use crate::script::cgroups::ControlGroup;
 use crate::script::descendants::{self, Descendant, pid_of};
 use rustix::process::{Signal, kill_process};
@@ -26,12 +26,12 @@ pub(super) struct Member {
     /// Its note of the call that it runs.
     pub running: Option<Arc<RunningNote>>,
     pub phase: Phase,
-    /// It has been loading for so long that people were told.
-    pub is_late: bool,
-    /// It was killed because it hung.
-    pub hung: Option<HungMember>,
-    /// When it was seen that it has closed a connection.
-    pub closed_at: Option<Instant>,
+    /// It has been loading for so long that people were told, and the line where it was.
+    pub late: Option<LateLoad>,
+    /// It was ended because it hung or was broken.
+    pub faulty: Option<FaultyMember>,
+    /// When it was seen that it has closed something, and a word for that.
+    pub closed: Option<(Instant, Closed)>,
     /// The processes that it had started when they were looked for last.
     pub descendants: Vec<Descendant>,
     pub control_group: Option<ControlGroup>,
@@ -40,11 +40,11 @@ pub(super) struct Member {
     pub to_be_told: Option<(Arc<Process>, Instant)>,
 }
 
-/// A process that hung.
-pub(super) struct HungMember {
+/// A process that was ended because it hung or was broken.
+pub(super) struct FaultyMember {
     /// The hooks that it ran.
     pub hooks: Option<Arc<Hooks>>,
-    /// The one of them that hung is counted.
+    /// The one of them that was late is counted, or none was.
     pub is_counted: bool,
 }
 

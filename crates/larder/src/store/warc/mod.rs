@@ -12,7 +12,7 @@ use larder_cache::policy;
 use larder_cache::store::Store;
 use larder_cache::store::rules::Verdict;
 use larder_wire::credential::is_credential;
-use larder_wire::date::Stamp;
+use larder_wire::date::timestamp;
 use larder_wire::{Url, encode};
 use records::Records;
 use std::io::{self, BufRead, Write};
@@ -155,21 +155,6 @@ fn uuid(id: u64, received: u64) -> String {
     let low = received.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let (a, b, c) = (id >> 28 & 0xffff_ffff, id >> 12 & 0xffff, id & 0xfff);
     format!("{a:08x}-{b:04x}-8{c:03x}-{:04x}-{:012x}", 0x8000 | low >> 50, low & 0xffff_ffff_ffff)
-}
-
-/// `2026-11-21T08:00:00Z`, from the days since 1970 (by the algorithm for the proleptic Gregorian calendar).
-fn timestamp(stamp: Stamp) -> String {
-    let (days, seconds) = ((stamp.0 / 86_400) as i64, stamp.0 % 86_400);
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_shifted = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_shifted + 2) / 5 + 1;
-    let month = if month_shifted < 10 { month_shifted + 3 } else { month_shifted - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
 /// Reads `response` records and stores those that may be stored, as if they had just been fetched by a GET with the
@@ -323,13 +308,6 @@ mod tests {
         let (_folder, second, archive) = moved(&first);
         assert!(archive.contains(&body));
         assert!(answers(&second, "http://a.example/1", &[("Accept", "text/css")]));
-    }
-
-    #[test]
-    fn times_are_written_as_the_standard_wants() {
-        assert_eq!(timestamp(Stamp(0)), "1970-01-01T00:00:00Z");
-        assert_eq!(timestamp(Stamp(951_782_400)), "2000-02-29T00:00:00Z");
-        assert_eq!(timestamp(Stamp(1_795_248_896)), "2026-11-21T08:14:56Z");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Three nodes as processes, a server of NATS, and all that may befall them: nobody serves a response that was purged.
 
+mod homes;
 mod stage;
 
 use stage::{Nats, Node, Origin, all_met, wait_for};

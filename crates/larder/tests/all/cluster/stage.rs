@@ -167,25 +167,34 @@ impl Nats {
     }
 
     fn send(&self, message: &str, wants_answer: bool) -> Option<String> {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        stream.set_read_timeout(Some(ANSWER_WITHIN)).unwrap();
-        let mut lines = BufReader::new(&stream);
-        let mut line = String::new();
-        lines.read_line(&mut line).unwrap();
-        let text = format!("CONNECT {{\"verbose\":false,\"headers\":true}}\r\nSUB answer 1\r\n{message}\r\nPING\r\n");
-        (&stream).write_all(text.as_bytes()).unwrap();
-        loop {
-            line.clear();
-            lines.read_line(&mut line).ok()?;
-            match line.trim_end() {
-                "PONG" if !wants_answer => return None,
-                text if text.starts_with("MSG") => {
-                    line.clear();
-                    lines.read_line(&mut line).unwrap();
-                    return Some(line);
-                }
-                text => assert!(!text.is_empty() && !text.starts_with("-ERR"), "{text}"),
+        send_to(self.port, message, wants_answer)
+    }
+}
+
+/// Publishes one message as any client of NATS could.
+pub fn publish_to(port: u16, subject: &str, body: &str) {
+    send_to(port, &format!("PUB {subject} {}\r\n{body}", body.len()), false);
+}
+
+fn send_to(port: u16, message: &str, wants_answer: bool) -> Option<String> {
+    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(ANSWER_WITHIN)).unwrap();
+    let mut lines = BufReader::new(&stream);
+    let mut line = String::new();
+    lines.read_line(&mut line).unwrap();
+    let text = format!("CONNECT {{\"verbose\":false,\"headers\":true}}\r\nSUB answer 1\r\n{message}\r\nPING\r\n");
+    (&stream).write_all(text.as_bytes()).unwrap();
+    loop {
+        line.clear();
+        lines.read_line(&mut line).ok()?;
+        match line.trim_end() {
+            "PONG" if !wants_answer => return None,
+            text if text.starts_with("MSG") => {
+                line.clear();
+                lines.read_line(&mut line).unwrap();
+                return Some(line);
             }
+            text => assert!(!text.is_empty() && !text.starts_with("-ERR"), "{text}"),
         }
     }
 }

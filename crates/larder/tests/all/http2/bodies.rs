@@ -90,7 +90,7 @@ fn a_slow_stream_holds_up_no_other() {
 #[test]
 fn small_windows_are_held() {
     let folder = tempfile::tempdir().unwrap();
-    let (_server, address) = site(folder.path(), "");
+    let (server, address) = site(folder.path(), "");
     let mut client = connect_with(address, &Settings { window: Some(0), ..Settings::default() });
     client.request(1, &get("/fresh"), true);
     client.read_until(|client| client.answers.contains_key(&1));
@@ -119,6 +119,10 @@ fn small_windows_are_held() {
         }
     });
     assert!(matches!(client.answer(5).reset, Some(ErrorCode::FlowControl)), "{:?}", client.answers[&5]);
+    drop(client);
+    // The request itself was well-formed.
+    let log = log(server, folder.path());
+    assert!(log.contains("/stuck") && !log.contains("http2-malformed"), "{log}");
 }
 
 /// The time limits of slow clients hold for each stream.

@@ -40,6 +40,23 @@ fn a_server_that_goes_down_lets_requests_come_to_their_end() {
     stopping.join().unwrap();
 }
 
+/// Requests behind the word that no more are taken may have crossed it on their way, and not go on for ever.
+#[test]
+fn rejected_requests_are_limited() {
+    let folder = tempfile::tempdir().unwrap();
+    let Site { server, address, certificate } = Site::open(folder.path());
+    let mut client = Client::with(address, tls(&certificate, None)).unwrap();
+    client.uni(&control());
+    let (_send, mut receive) = client.begin(&headers(&get("/slow/10000")), true);
+    client.wait(receive.read_chunk(1, true)).unwrap().unwrap();
+    let stopping = std::thread::spawn(move || server.stop());
+    while let Some((_send, mut receive)) = client.try_begin(&headers(&get("/fresh")), true) {
+        client.answer(&mut receive);
+    }
+    assert_eq!(client.closed(), (ErrorCode::ExcessiveLoad.number(), "http3-control-frames".to_owned()));
+    stopping.join().unwrap();
+}
+
 /// All that the server says on its control stream.
 fn said(client: &Client, own: &mut quinn::RecvStream) -> Vec<u8> {
     client.wait(async {

@@ -221,14 +221,28 @@ fn heads_are_no_longer_than_the_client_takes() {
     client.uni(&control_with(&Settings { field_section_bytes_max: Some(200), ..Settings::default() }));
     // The parameters overtake no request: they come before it.
     client.pause(200);
-    for path in ["/fresh", "/fresh", "/big/1000000"] {
-        let answer = client.get(path);
+    // A miss, a hit, a long body of which nothing is read, parts of it, one without a body, and a page.
+    let long = "/big/50000000";
+    let mut head = get("/fresh");
+    head[0].1 = "HEAD";
+    let mut part = get("/fresh");
+    part.push(("range", "bytes=0-1"));
+    let mut parts = get("/fresh");
+    parts.push(("range", "bytes=0-1,3-3"));
+    let mut condition = get("/fresh");
+    condition.push(("if-match", "\"other\""));
+    let asked = [get("/fresh"), get("/fresh"), get(long), head, part, parts, condition];
+    for fields in &asked {
+        let answer = client.ask(fields);
         assert_eq!((answer.status(), answer.body.len()), ("502", 0), "{answer:?}");
         assert!(answer.heads[0].iter().map(|(name, value)| name.len() + value.len() + 32).sum::<usize>() <= 200);
     }
     drop(client);
     let log = site.log(folder.path());
-    assert_eq!(log.matches("http3-head-too-long").count(), 3, "{log}");
+    // One line for each request, of what its client got.
+    assert_eq!(log.lines().count(), asked.len(), "{log}");
+    assert_eq!(log.matches(" 502 0 ").count(), asked.len(), "{log}");
+    assert_eq!(log.matches("http3-head-too-long").count(), asked.len(), "{log}");
 }
 
 /// The kind of a stream comes with its first byte or within `timeouts.head`.

@@ -3,6 +3,7 @@
 use super::Site;
 use super::client::{Answer, Client, control, get, headers, tls};
 use super::relay::Relay;
+use crate::seen::stand;
 use larder_wire::h3::ErrorCode;
 use std::net::{SocketAddr, UdpSocket};
 
@@ -53,6 +54,7 @@ fn a_client_that_moves_comes_by_a_connection_that_proves_its_address() {
     client.uni(&control());
     assert_eq!(client.get("/fresh").status(), "403");
     drop(client);
+    stand::wait_for("the count", || site.count("http3_moves") == 1);
     let log = site.log(folder.path());
     assert_eq!(log.lines().filter(|line| line.starts_with("127.0.0.9 ")).count(), 1, "{log}");
 }

@@ -8,12 +8,18 @@ use proptest::test_runner::{Config, TestRunner};
 use std::io::{BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// The body of a path like `/SEED/LENGTH`: lines of few words, as text is.
 fn text_of(path: &str) -> Option<Vec<u8>> {
     let mut parts = path.split('/').skip(1);
-    let (mut seed, length) = (parts.next()?.parse::<u64>().ok()?, parts.next()?.parse::<usize>().ok()?);
+    let (seed, length) = (parts.next()?.parse::<u64>().ok()?, parts.next()?.parse::<usize>().ok()?);
+    Some(words(seed, length))
+}
+
+/// So many bytes of text.
+pub fn words(mut seed: u64, length: usize) -> Vec<u8> {
     let words = ["larder ", "keeps ", "what ", "was ", "fetched ", "once\n", "\u{e9}t\u{e9} ", "0123456789 "];
     let mut text = Vec::with_capacity(length + 16);
     while text.len() < length {
@@ -21,7 +27,7 @@ fn text_of(path: &str) -> Option<Vec<u8>> {
         text.extend_from_slice(words[(seed >> 61) as usize].as_bytes());
     }
     text.truncate(length);
-    Some(text)
+    text
 }
 
 /// An origin that codes nothing. Paths that end with `/chunked` come in chunks, of which some are late.
@@ -62,10 +68,10 @@ fn server(folder: &Path) -> (Server, SocketAddr) {
 }
 
 /// Head and body of the answer. A client of HTTP/1.0 gets no chunks.
-fn get(server: SocketAddr, path: &str, fields: &str) -> (String, Vec<u8>) {
+pub fn get(server: SocketAddr, method: &str, path: &str, fields: &str) -> (String, Vec<u8>) {
     let mut stream = TcpStream::connect(server).unwrap();
     stream.set_read_timeout(Some(stand::WITHIN)).unwrap();
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: site.test\r\n{fields}\r\n").unwrap();
+    write!(stream, "{method} {path} HTTP/1.0\r\nHost: site.test\r\n{fields}\r\n").unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n").expect("a head") + 4;
@@ -77,7 +83,7 @@ fn coding_of(head: &str) -> Option<Coding> {
     name.map(|name| Coding::parse(name.as_bytes()).expect("one that Larder gives"))
 }
 
-fn decoded(coding: Option<Coding>, coded: &[u8]) -> Vec<u8> {
+pub fn decoded(coding: Option<Coding>, coded: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
     match coding {
         None => body.extend_from_slice(coded),
@@ -114,7 +120,7 @@ fn any_client_gets_the_body_of_the_origin() {
         }
         let expected = offer.chosen(&wanted).filter(|_| is_chunked || length >= 100);
         for _ in 0..2 {
-            let (head, body) = get(address, &path, &fields);
+            let (head, body) = get(address, "GET", &path, &fields);
             prop_assert!(head.starts_with("HTTP/1.1 200"), "{}", head);
             prop_assert_eq!(coding_of(&head), expected, "{}{}", fields, head);
             prop_assert_eq!(decoded(expected, &body), &text[..]);
@@ -131,10 +137,10 @@ fn ranges_are_of_the_coded_bytes() {
     for name in ["gzip", "br", "zstd"] {
         let fields = format!("Accept-Encoding: {name}\r\n");
         let path = "/7/200000";
-        let (head, coded) = get(address, path, &fields);
+        let (head, coded) = get(address, "GET", path, &fields);
         assert_eq!(decoded(coding_of(&head), &coded), text_of(path).unwrap());
         let length = coded.len();
-        let range = |said: &str| get(address, path, &format!("{fields}Range: bytes={said}\r\n"));
+        let range = |said: &str| get(address, "GET", path, &format!("{fields}Range: bytes={said}\r\n"));
         let (head, part) = range("10-99");
         assert!(head.contains(&format!("Content-Range: bytes 10-99/{length}\r\n")), "{head}");
         assert!(head.contains(&format!("Content-Encoding: {name}\r\n")), "{head}");
@@ -182,4 +188,43 @@ fn curl_decodes_each_coding() {
     let mut lines: Vec<&str> = log.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["hit br", "hit gzip", "hit zstd", "uri-miss gzip", "vary-miss br", "vary-miss zstd"], "{log}");
+}
+
+/// The origin still sends a little when the client has got some of it.
+static ENOUGH: AtomicBool = AtomicBool::new(false);
+
+fn dribble(stream: &TcpStream) -> Option<()> {
+    let mut to = stream;
+    stand::read_request(&mut BufReader::new(stream))?;
+    to.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n").ok()?;
+    // Seven seconds at most.
+    for _ in 0..350 {
+        if ENOUGH.load(Ordering::SeqCst) {
+            break;
+        }
+        to.write_all(b"5\r\nlittl\r\n").ok()?;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let end: &[u8] = if ENOUGH.load(Ordering::SeqCst) { b"6\r\nenough\r\n0\r\n\r\n" } else { b"0\r\n\r\n" };
+    to.write_all(end).ok()
+}
+
+/// None of its pauses is long enough to be one.
+#[test]
+fn an_origin_that_sends_a_little_all_the_time_keeps_no_client_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = stand::origin_that(dribble);
+    let text = format!("[[site]]\nhosts = [\"site.test\"]\norigin = \"http://{origin}\"\ncompression = [\"gzip\"]\n");
+    let server = stand::server(folder.path(), &text);
+    let mut stream = TcpStream::connect(server.addresses()[0]).unwrap();
+    stream.set_read_timeout(Some(stand::WITHIN)).unwrap();
+    stream.write_all(b"GET /a HTTP/1.0\r\nHost: site.test\r\nAccept-Encoding: gzip\r\n\r\n").unwrap();
+    let mut stream = BufReader::new(stream);
+    stand::read_head(&mut stream).unwrap();
+    let mut coded = vec![0; 12];
+    stream.read_exact(&mut coded).unwrap();
+    ENOUGH.store(true, Ordering::SeqCst);
+    stream.read_to_end(&mut coded).unwrap();
+    let body = decoded(Some(Coding::Gzip), &coded);
+    assert!(body.ends_with(b"enough"), "{}", String::from_utf8_lossy(&body));
 }

@@ -8,6 +8,7 @@ mod bandwidth;
 mod check;
 mod client_certificates;
 mod compression;
+mod compression_random;
 mod confinement;
 mod countries;
 mod credentials;
