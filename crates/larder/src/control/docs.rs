@@ -6,11 +6,14 @@ use super::Reply;
 use crate::docs::{self, CHAPTERS, OPENAPI, OPENAPI_NAME, Page};
 use crate::page::escape;
 use flate2::Compression;
+use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use larder_wire::RequestHead;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hasher};
-use std::io::Write as _;
+use std::io::{Read, Write as _};
+use std::sync::{LazyLock, OnceLock};
 
 /// The index of the search.
 const INDEX: &str = "search.json";
@@ -25,7 +28,8 @@ pub(super) struct Wanted {
 impl Wanted {
     /// Of this request for a path below `/docs`.
     pub(super) fn of(request: &RequestHead, path: &str) -> Wanted {
-        let name = path.strip_prefix("/docs").unwrap_or_default().trim_start_matches('/').to_owned();
+        let name = path.strip_prefix("/docs").unwrap_or_default();
+        let name = name.strip_prefix('/').unwrap_or(name).to_owned();
         let etags = request.fields.text("If-None-Match").unwrap_or_default().to_owned();
         Wanted { name, etags, takes_gzip: takes_gzip(request.fields.text("Accept-Encoding").unwrap_or_default()) }
     }
@@ -34,33 +38,73 @@ impl Wanted {
 /// Whether this Accept-Encoding names gzip without refusing it (RFC 9110 section 12.5.3).
 fn takes_gzip(codings: &str) -> bool {
     codings.split(',').any(|coding| {
-        let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
-        let weight = weight.trim().strip_prefix("q=").unwrap_or("1");
-        name.trim().eq_ignore_ascii_case("gzip") && weight.parse().is_ok_and(|weight: f32| weight > 0.0)
+        let (name, weight) = coding.split_once(';').unwrap_or((coding, "q=1"));
+        let is_wanted = || {
+            let (parameter, weight) = weight.split_once('=')?;
+            let is_weight = parameter.trim().eq_ignore_ascii_case("q");
+            weight.trim().parse().ok().map(|weight: f32| is_weight && weight > 0.0)
+        };
+        name.trim().eq_ignore_ascii_case("gzip") && is_wanted() == Some(true)
     })
 }
 
-/// The answer. It takes milliseconds, for a page is rendered and compressed when it is asked for.
+/// A part of the documentation as it is sent, made when it is first asked for.
+struct Stored {
+    content_type: &'static str,
+    /// Of its bytes without a coding.
+    sum: u64,
+    gzip: Vec<u8>,
+}
+
+/// All parts by their names in URLs. Readers need no token, so a part costs its rendering once and not for each request: they are less
+/// than a megabyte together.
+static PARTS: LazyLock<BTreeMap<String, OnceLock<Stored>>> = LazyLock::new(|| {
+    let pages = docs::pages().flat_map(|page| [page.name.to_owned(), format!("{}.md", page.name)]);
+    pages.chain(["", INDEX, OPENAPI_NAME].map(str::to_owned)).map(|name| (name, OnceLock::new())).collect()
+});
+
+impl Stored {
+    fn of(name: &str) -> Stored {
+        let (content_type, text) = match (name, docs::page(name)) {
+            (_, Some(page)) if name.ends_with(".md") => (TEXT, page.text.to_owned()),
+            (_, Some(page)) => (HTML, document(page)),
+            (INDEX, _) => ("application/json", docs::index()),
+            (OPENAPI_NAME, _) => ("application/yaml", OPENAPI.to_owned()),
+            _ => (HTML, contents()),
+        };
+        let mut sum = DefaultHasher::new();
+        sum.write(text.as_bytes());
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        // A vector takes everything.
+        let _ = encoder.write_all(text.as_bytes());
+        Stored { content_type, sum: sum.finish(), gzip: encoder.finish().unwrap_or_default() }
+    }
+
+    fn plain(&self) -> Vec<u8> {
+        let mut plain = Vec::new();
+        // These bytes were coded here.
+        let _ = GzDecoder::new(self.gzip.as_slice()).read_to_end(&mut plain);
+        plain
+    }
+}
+
+/// The answer. The first one for a name takes milliseconds, and so does the index without a coding.
 pub(super) fn reply(wanted: &Wanted) -> Reply {
-    let (content_type, text) = match (wanted.name.as_str(), docs::page(&wanted.name)) {
-        ("", _) => (HTML, contents()),
-        (_, Some(page)) if !wanted.name.ends_with(".md") => (HTML, document(page)),
-        (_, Some(page)) => (TEXT, page.text.to_owned()),
-        (INDEX, _) => ("application/json", docs::index()),
-        (OPENAPI_NAME, _) => ("application/yaml", OPENAPI.to_owned()),
-        _ => return Reply::text(404, "the documentation has no such page: /docs/ lists all"),
+    let Some(part) = PARTS.get(&wanted.name) else {
+        return Reply::text(404, "the documentation has no such page: /docs/ lists all");
     };
-    let mut sum = DefaultHasher::new();
-    sum.write(text.as_bytes());
+    let part = part.get_or_init(|| Stored::of(&wanted.name));
     let coding = if wanted.takes_gzip { "-gzip" } else { "" };
-    let etag = format!("\"{:016x}{coding}\"", sum.finish());
-    let is_known = wanted.etags.split(',').any(|known| known.trim().trim_start_matches("W/") == etag);
-    let mut reply = Reply::of(if is_known { 304 } else { 200 }, content_type, text);
-    if is_known {
-        reply.body.clear();
-    } else if wanted.takes_gzip {
-        reply.body = gzip(&reply.body);
+    let etag = format!("\"{:016x}{coding}\"", part.sum);
+    // RFC 9110 section 13.1.2.
+    let is_known =
+        wanted.etags.split(',').map(str::trim).any(|known| known == "*" || known.trim_start_matches("W/") == etag);
+    let mut reply = Reply::of(if is_known { 304 } else { 200 }, part.content_type, String::new());
+    if !is_known && wanted.takes_gzip {
+        reply.body.clone_from(&part.gzip);
         reply.further.push(("Content-Encoding", "gzip".to_owned()));
+    } else if !is_known {
+        reply.body = part.plain();
     }
     reply.further.push(("ETag", etag));
     reply.further.push(("Vary", "Accept-Encoding".to_owned()));
@@ -70,13 +114,6 @@ pub(super) fn reply(wanted: &Wanted) -> Reply {
 
 const HTML: &str = "text/html; charset=utf-8";
 const TEXT: &str = "text/markdown; charset=utf-8";
-
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    // A vector takes everything.
-    let _ = encoder.write_all(bytes);
-    encoder.finish().unwrap_or_default()
-}
 
 /// The first page: all pages by chapter, with the sentence that each begins with.
 fn contents() -> String {
@@ -178,7 +215,6 @@ const SEARCH: &str = "<form id=\"find\" class=\"find\" role=\"search\" hidden>\n
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
-    use std::io::Read;
 
     fn asked(name: &str, etags: &str, takes_gzip: bool) -> Reply {
         reply(&Wanted { name: name.to_owned(), etags: etags.to_owned(), takes_gzip })
@@ -201,8 +237,13 @@ mod tests {
         flate2::read::GzDecoder::new(coded.body.as_slice()).read_to_string(&mut read).unwrap();
         assert_eq!(read, text);
         assert_ne!(etag(&plain), etag(&coded), "bytes that differ have one name");
-        let known = asked("page", &format!("\"other\", W/{}", etag(&plain)), false);
-        assert_eq!((known.status, known.body.len()), (304, 0));
+        for (etags, takes_gzip) in
+            [(format!("\"other\", W/{}", etag(&plain)), false), (etag(&coded).to_owned(), true), ("*".to_owned(), true)]
+        {
+            let known = asked("page", &etags, takes_gzip);
+            assert_eq!((known.status, known.body.len()), (304, 0), "{etags}");
+        }
+        assert_eq!(asked("page", etag(&coded), false).status, 200);
         assert_eq!(asked("page", "\"other\"", false).status, 200);
     }
 
@@ -214,6 +255,9 @@ mod tests {
             ("br, GZIP;q=0.5", true),
             ("gzip;q=0", false),
             ("gzip; q=0.0", false),
+            ("gzip;Q=0", false),
+            ("gzip; q = 1", true),
+            ("gzip;q=x", false),
             ("x-gzip", false),
         ] {
             assert_eq!(takes_gzip(codings), wanted, "{codings}");
@@ -256,7 +300,17 @@ mod tests {
 
     #[test]
     fn other_names_are_no_pages() {
-        for name in ["nothing", "../README", "decisions", "settings/x"] {
+        for name in [
+            "nothing",
+            "../README",
+            "decisions",
+            "settings/x",
+            "..",
+            "%2e%2e",
+            "settings%2emd",
+            "settings.md.md",
+            "/page",
+        ] {
             assert_eq!(asked(name, "", false).status, 404, "{name}");
         }
         assert_eq!(asked("settings.md", "", false).body, docs::page("settings").unwrap().text.as_bytes());

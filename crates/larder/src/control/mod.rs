@@ -43,6 +43,7 @@ use crate::record::{Network, Way};
 use crate::run::control::{RELOAD_WAIT, Reloaded};
 use crate::script::may_be_of_script;
 use crate::shared::{Command, Shared};
+use crate::troubles;
 use browse::Housekeeping;
 use doorway::{Doorway, Wait};
 use larder_wire::parse::{self, HeadLimits, Parsed};
@@ -396,7 +397,8 @@ async fn answer(admin: &Arc<Admin>, request: &RequestHead, through: Through, doo
         Err(refused) => return Response::Reply(refused),
     };
     // Probes of health do not wait for a permit, however many costly requests there are.
-    let _asking = match (route.answer.takes_a_while(), doorway.ask()) {
+    let permit = if matches!(route.answer, Answering::Docs) { doorway.read() } else { doorway.ask() };
+    let _asking = match (route.answer.takes_a_while(), permit) {
         (true, None) => return Response::Reply(Reply::text(503, "too many ask already: come again in a moment")),
         (_, asking) => asking,
     };
@@ -484,7 +486,7 @@ enum Answering {
     Now(fn(&Admin, &str) -> Reply),
     /// By a function that may wait for the disk, such as one that reads stored responses; it is given the query.
     FromDisk(fn(&Admin, &str) -> Reply),
-    /// By a page of the documentation, which is rendered and compressed.
+    /// By a part of the documentation, which is rendered and compressed the first time.
     Docs,
     /// When the purge is in force, and on disk.
     Purge,
@@ -643,6 +645,7 @@ pub static ROUTES: &[Route] = &[
         Reply::json(200, &api::Done { done: true })
     }),
     Route { method: "POST", path: "/purge", changes: true, socket_only: false, answer: Answering::Purge },
+    Route::of_socket("GET", "/troubles", |_, _| Reply::json(200, &troubles::all())),
     Route::of_socket_from_disk("GET", "/store/list", browse::sorted),
     Route::of_socket_from_disk("POST", "/store/gc/choose", |admin, query| {
         browse::collect(admin, query, Housekeeping::Choose)

@@ -129,7 +129,9 @@ fn each_cause_of_an_error_page_has_a_section() {
         words.extend(shown.filter(|word| !word.contains(' ')).map(str::to_owned));
     }
     // A side of a fault, and a rule of tests.
-    ["origin", "group"].map(|word| words.remove(word));
+    for word in ["origin", "group"] {
+        words.remove(word);
+    }
     let headings = render(page("errors").unwrap()).headings;
     let there: BTreeSet<String> = headings.into_iter().filter(|heading| heading.level == 3).map(|it| it.id).collect();
     let missing: Vec<_> = words.difference(&there).collect();

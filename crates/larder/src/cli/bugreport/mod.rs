@@ -1,7 +1,8 @@
 //! `larder bugreport`: an archive for those who look for the cause of some trouble, without anything that is secret or tells of people.
 //!
-//! Without `--with-requests` no URL, no host that was asked for and no client's address is in it; secrets never are. Settings are shown
-//! whose values are of harmless kinds, numbers and words; of all others only that they are set.
+//! Without `--with-requests` no URL, no host and no client's address is in it; secrets of the configuration never are. Texts that somebody
+//! wrote are not searched for secrets, they are left out: a setting shows its value where its kind says that it is harmless, a message
+//! the line of the source that it comes from, a metric numbers in place of names.
 
 mod scrub;
 mod tar;
@@ -9,14 +10,18 @@ mod tar;
 use super::running::store_of;
 use super::{Flags, TROUBLE, VERSION, print};
 use crate::clock;
-use crate::config::{Loaded, LogTo, manual};
+use crate::config::manual::{self, InForce};
+use crate::config::{Loaded, LogTo};
 use crate::diagnostics;
 use crate::doctor;
 use crate::explain::Summary;
+use crate::panics::{self, PanicReport};
 use crate::run::control::{self, Client};
+use crate::troubles::Trouble;
 use clap::Args;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use scrub::Words;
 use serde::Deserialize;
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -26,19 +31,30 @@ use std::path::{Path, PathBuf};
 
 /// Requests in the report.
 const REQUESTS_MAX: usize = 200;
+
 /// Bytes of the end of the access log.
-const LOG_BYTES_MAX: u64 = 64 * 1024;
+const LOG_BYTES_MAX: u64 = 64 << 10;
+
+/// Methods that are named; another one may be any text that a client sent.
+const METHODS: [&str; 10] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "PATCH", "PURGE", "TRACE"];
 
 #[derive(Args)]
 pub(super) struct BugreportFlags {
     #[command(flatten)]
     flags: Flags,
-    /// Add the last requests with their URLs and clients, and the end of the access log
+    /// Add the last requests with their URLs and clients, the texts of messages, and the end of the access log
     #[arg(long)]
     with_requests: bool,
     /// The file to write, which must not be there yet
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+}
+
+/// Whether URLs, clients and texts that may name them are in a report.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Requests {
+    LeftOut,
+    Shown,
 }
 
 /// A file of the report.
@@ -54,39 +70,51 @@ pub(super) fn bugreport(flags: &BugreportFlags) -> u8 {
         Ok(found) => found,
         Err(status) => return status,
     };
-    let client = loaded.config.store_folder().map(|folder| Client::new(control::socket(&folder)));
+    let requests = if flags.with_requests { Requests::Shown } else { Requests::LeftOut };
+    let store = loaded.config.store_folder();
+    let in_force = manual::in_force(&loaded.config, &loaded.sources);
     let mut parts = vec![
         Part { name: "version.txt", about: "version, system", text: version() },
-        Part { name: "doctor.txt", about: "the findings of `larder doctor`", text: doctor_text(&loaded) },
+        Part {
+            name: "doctor.txt",
+            about: "findings of `larder doctor`, without paths, hosts and addresses",
+            text: findings(&loaded, &in_force),
+        },
         Part {
             name: "settings.txt",
-            about: "settings in force: numbers and words; of others only that they are set",
-            text: settings(&loaded, errors.map(|report| report.problems().len())),
+            about: "settings: numbers, times and words of choices; of others that they are set",
+            text: settings(&in_force, errors.map(|report| report.problems().len())),
         },
     ];
-    parts.extend(of_server(client.as_ref(), flags.with_requests));
-    if flags.with_requests {
+    parts.extend(of_server(store.as_deref(), requests));
+    parts.extend(store.as_deref().map(|store| of_panics(&panics::all(store), requests)));
+    if requests == Requests::Shown {
         parts.extend(log_end(&loaded));
     }
-    let name = flags.out.clone().unwrap_or_else(|| format!("larder-bugreport-{}.tar.gz", clock::wall().as_secs()).into());
-    let status = print(listing(&name, &parts, flags.with_requests));
+    let name =
+        flags.out.clone().unwrap_or_else(|| format!("larder-bugreport-{}.tar.gz", clock::wall().as_secs()).into());
+    let status = print(listing(&name, &parts, requests));
     match write(&name, &parts) {
         Ok(()) => status,
         Err(error) => {
-            diagnostics::say(format_args!("error: cannot write {}: {error}", name.display()));
+            diagnostics::say(format_args!("error: cannot write {}: {error}; --out names another file", name.display()));
             TROUBLE
         }
     }
 }
 
-fn listing(name: &Path, parts: &[Part], with_requests: bool) -> String {
+fn listing(name: &Path, parts: &[Part], requests: Requests) -> String {
     let mut out = format!("{} (mode 0600) has:\n", name.display());
     for part in parts {
-        let _ = writeln!(out, "  {:<16} {:>8} bytes  {}", part.name, part.text.len(), part.about);
+        let _ = writeln!(out, "  {:<13} {:>7} bytes  {}", part.name, part.text.len(), part.about);
     }
-    out.push_str(match with_requests {
-        true => "It names URLs and clients: give it only to those who may know them.\n",
-        false => "No URL, no client and no secret is in it; --with-requests adds requests.\n",
+    out.push_str(match requests {
+        Requests::Shown => {
+            "It names URLs and clients, and URLs may have secrets in them: read it before you give it away.\n"
+        }
+        Requests::LeftOut => {
+            "No URL, no client and no secret is in it. --with-requests adds requests and the texts of messages.\n"
+        }
     });
     out
 }
@@ -97,84 +125,109 @@ fn version() -> String {
     format!("larder {VERSION}\n{} {} {}\n{cores} cores\n", std::env::consts::OS, std::env::consts::ARCH, kernel.trim())
 }
 
-fn doctor_text(loaded: &Loaded) -> String {
+/// The findings name hosts, paths and addresses of the configuration, which are known, and those that stand in errors.
+fn findings(loaded: &Loaded, in_force: &[InForce]) -> String {
     let text: String = doctor::examine(loaded).iter().map(ToString::to_string).collect();
-    scrub::text(&text)
+    Words::of(in_force).strike(&text)
 }
 
-/// Names of all settings, with values that can tell nothing of secrets, people and hosts.
-fn settings(loaded: &Loaded, errors: Option<usize>) -> String {
+fn settings(in_force: &[InForce], errors: Option<usize>) -> String {
     let mut out = match errors {
-        Some(many) => format!("# {many} errors: `larder check` names them\n"),
+        Some(many) => format!("# errors in the file: {many}; `larder check` names them\n"),
         None => String::new(),
     };
-    for setting in manual::in_force(&loaded.config, &loaded.sources) {
-        let value = scrub::value(&setting.value);
-        let origin = if setting.said == "default" { " # default" } else { "" };
-        let _ = writeln!(out, "{} = {value}{origin}", setting.name);
+    for setting in in_force {
+        let (name, value) = &setting.reported;
+        let source = if setting.said == "default" { " # default" } else { "" };
+        let _ = writeln!(out, "{name} = {value}{source}");
     }
     out
 }
 
-/// As much of the list of requests as is asked for.
+/// The list of requests, as much of it as is needed here.
 #[derive(Deserialize)]
 struct Listed {
     requests: Vec<Summary>,
 }
 
 /// The answers of the server about itself, or why there are none.
-fn of_server(client: Option<&Client>, with_requests: bool) -> Vec<Part> {
-    let silent = |error: String| {
-        vec![Part { name: "server.txt", about: "why the server was not asked", text: format!("{error}\n") }]
+fn of_server(store: Option<&Path>, requests: Requests) -> Vec<Part> {
+    let silent = |why: String| {
+        vec![Part { name: "server.txt", about: "why the server was not asked", text: format!("{why}\n") }]
     };
-    let Some(client) = client else { return silent("no store folder, so no control socket".to_owned()) };
+    let Some(store) = store else { return silent("there is no store folder, so no control socket".to_owned()) };
+    let client = Client::new(control::socket(store));
     let asked = || -> io::Result<Vec<Part>> {
         let metrics = client.text("/metrics")?;
         let listed: Listed = client.read(&format!("/requests?limit={REQUESTS_MAX}"))?;
-        let said: Vec<String> = client.read("/diagnostics")?;
+        let troubles: Vec<Trouble> = client.read("/troubles")?;
         Ok(vec![
-            Part { name: "metrics.txt", about: "all metrics; origins are numbers", text: scrub::metrics(&metrics) },
             Part {
-                name: "messages.txt",
-                about: "the last messages and panics, without URLs, hosts and addresses",
-                text: scrub::text(&said.concat()),
+                name: "metrics.txt",
+                about: "all metrics; names in them are numbers",
+                text: scrub::metrics(&metrics),
             },
-            match with_requests {
-                false => Part {
-                    name: "requests.txt",
-                    about: "the last requests: method, status, outcome, times; neither URL nor client",
-                    text: requests(&listed.requests, |_| String::new()),
-                },
-                true => Part {
-                    name: "requests.txt",
-                    about: "the last requests WITH their clients and URLs",
-                    text: requests(&listed.requests, |request| format!(" {} {}", request.client, request.url)),
-                },
-            },
+            of_troubles(&troubles, requests),
+            of_requests(&listed.requests, requests),
         ])
     };
     asked().unwrap_or_else(|error| silent(format!("no larder answers: {error}")))
 }
 
-fn requests(requests: &[Summary], more: impl Fn(&Summary) -> String) -> String {
-    let mut out = String::new();
-    for request in requests {
-        let known = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "PATCH", "PURGE", "TRACE"];
-        let method = if known.contains(&request.method.as_str()) { &request.method } else { "-" };
-        let _ = writeln!(
-            out,
-            "{} {method} {} {} {} {} bytes {} µs{}{}",
-            request.at_millis,
-            request.status,
-            request.outcome,
-            request.cause.as_deref().unwrap_or("-"),
-            request.bytes,
-            request.micros,
-            if request.complete { "" } else { " incomplete" },
-            more(request)
-        );
+fn of_troubles(troubles: &[Trouble], requests: Requests) -> Part {
+    let mut text = String::new();
+    for trouble in troubles {
+        let _ = write!(text, "{} {:5} {}", trouble.at, trouble.level, trouble.place);
+        let _ = match requests {
+            Requests::LeftOut => writeln!(text),
+            Requests::Shown => writeln!(text, " {}", trouble.text),
+        };
     }
-    out
+    let about = match requests {
+        Requests::LeftOut => "the last warnings and errors: their times and lines of the source",
+        Requests::Shown => "the last warnings and errors WITH their texts",
+    };
+    Part { name: "messages.txt", about, text }
+}
+
+fn of_panics(panics: &[PanicReport], requests: Requests) -> Part {
+    let mut text = String::new();
+    for panic in panics {
+        let _ = writeln!(text, "{} larder {} thread {} {}", panic.at, panic.version, panic.thread, panic.place);
+        if requests == Requests::Shown {
+            let _ = writeln!(text, "{}", panic.message);
+        }
+        if let Some(trace) = &panic.backtrace {
+            let _ = writeln!(text, "{trace}");
+        }
+    }
+    let about = match requests {
+        Requests::LeftOut => "the last panics: their times and lines of the source",
+        Requests::Shown => "the last panics WITH their messages",
+    };
+    Part { name: "panics.txt", about, text }
+}
+
+fn of_requests(all: &[Summary], requests: Requests) -> Part {
+    let mut text = String::new();
+    for request in all {
+        let method = if METHODS.contains(&request.method.as_str()) { &request.method } else { "-" };
+        let cause = request.cause.as_deref().unwrap_or("-");
+        let Summary { at_millis, status, outcome, bytes, micros, .. } = request;
+        let _ = write!(text, "{at_millis} {method} {status} {outcome} {cause} {bytes} bytes {micros} µs");
+        if !request.complete {
+            text.push_str(" incomplete");
+        }
+        if requests == Requests::Shown {
+            let _ = write!(text, " {} {}", request.client, request.url);
+        }
+        text.push('\n');
+    }
+    let about = match requests {
+        Requests::LeftOut => "the last requests: method, status, outcome, cause, size, time",
+        Requests::Shown => "the last requests WITH their clients and URLs",
+    };
+    Part { name: "requests.txt", about, text }
 }
 
 /// The end of the access log, where it is a file.

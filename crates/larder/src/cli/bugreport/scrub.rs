@@ -1,102 +1,146 @@
-//! Takes out of texts what may tell of people, hosts and secrets. In doubt a word goes.
+//! Takes out of texts all that may tell of hosts, people and secrets. In doubt a word goes.
 
-use std::collections::BTreeMap;
+use crate::config::manual::InForce;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::net::IpAddr;
 
 /// Ends of names that are files of the program's own world, and no hosts.
-const FILES: [&str; 10] = ["rs", "toml", "md", "py", "log", "sock", "pem", "conf", "txt", "service"];
+const FILES: [&str; 8] = ["rs", "toml", "md", "sock", "conf", "crt", "tmp", "service"];
 
-/// The value of a setting as the report shows it: numbers, sizes, times and plain words of lower-case letters. Everything else, a text
-/// that somebody wrote, is only said to be set.
-pub(super) fn value(shown: &str) -> String {
-    let word = shown.trim_matches('"');
-    let unit = word.trim_start_matches(|letter: char| letter.is_ascii_digit());
-    let is_number = unit.len() < word.len() && UNITS.contains(&unit);
-    match word {
-        "" | "[]" | "{}" => "none".to_owned(),
-        _ if WORDS.contains(&word) || is_number => word.to_owned(),
-        _ => "(set)".to_owned(),
+/// Parts of values that stand in many texts and name nothing.
+const COMMON: [&str; 12] =
+    ["http", "https", "unix", "wsgi", "asgi", "certificates", "page", "name", "open", "files", "disk", "memory"];
+
+/// The words of a configuration that are not for a report: parts of the values of settings that it does not show.
+pub(super) struct Words(BTreeSet<String>);
+
+impl Words {
+    pub(super) fn of(in_force: &[InForce]) -> Words {
+        let hidden = in_force
+            .iter()
+            .filter(|setting| setting.said != "default" && setting.value.trim_matches('"') != setting.reported.1);
+        let pieces = hidden
+            .flat_map(|setting| setting.value.split(|letter: char| letter.is_whitespace() || "\",".contains(letter)));
+        // Paths are known by their first letter, and have common words in them.
+        let words = pieces.filter(|piece| !piece.starts_with('/')).flat_map(parts);
+        Words(words.filter(|word| word.len() > 1 && !COMMON.contains(&word.as_str())).collect())
+    }
+
+    /// A text, in which URLs, paths, addresses, hosts and these words became what they are.
+    pub(super) fn strike(&self, text: &str) -> String {
+        let mut out = String::with_capacity(text.len());
+        for piece in text.split_inclusive(char::is_whitespace) {
+            let word = piece.trim_end_matches(char::is_whitespace);
+            match self.kind(word) {
+                Some(kind) => out.push_str(kind),
+                None => out.push_str(word),
+            }
+            out.push_str(&piece[word.len()..]);
+        }
+        out
+    }
+
+    /// The kind of a word that is not shown.
+    fn kind(&self, word: &str) -> Option<&'static str> {
+        let bare = word.trim_matches(|letter: char| "()[]{},;:.'\"`<>=".contains(letter));
+        if bare.contains("://") {
+            return Some("(url)");
+        }
+        if bare.contains('@') {
+            return Some("(name)");
+        }
+        let is_of_system = ["/proc/", "/etc/resolv.conf", "/usr/local/share/ca-certificates"];
+        if bare.starts_with('/') && !is_of_system.iter().any(|path| bare.starts_with(path)) {
+            return Some("(path)");
+        }
+        if is_address(bare) {
+            return Some("(address)");
+        }
+        if is_host(bare) {
+            return Some("(host)");
+        }
+        parts(bare).any(|part| self.0.contains(&part)).then_some("(set)")
     }
 }
 
-const UNITS: [&str; 16] =
-    ["", "%", "B", "kB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB", "ms", "s", "m", "h", "d"];
+/// The parts of a value or a word: runs of letters that names are made of, in lower case; numbers are left out.
+fn parts(text: &str) -> impl Iterator<Item = String> + '_ {
+    let is_name = |letter: char| letter.is_alphanumeric() || matches!(letter, '-' | '_' | '.' | '$' | '%');
+    let runs = text.split(move |letter| !is_name(letter)).map(|run| run.trim_matches('.'));
+    runs.filter(|run| run.chars().any(char::is_alphabetic)).map(str::to_lowercase)
+}
 
-/// Words of choices; another word may be a name or a password.
-const WORDS: [&str; 24] = [
-    "true", "false", "none", "auto", "off", "on", "all", "default", "allow", "deny", "refuse", "serve", "validate", "system",
-    "dns", "json", "combined", "squid", "stdout", "stderr", "redirect", "tproxy", "client", "origin",
+/// An address, with or without a port.
+fn is_address(word: &str) -> bool {
+    let without_port = word.rsplit_once(':').map_or(word, |(host, _)| host);
+    [word, without_port].iter().any(|part| part.trim_matches(['[', ']']).parse::<IpAddr>().is_ok())
+}
+
+/// A name with a dot in it that is no number and no file of the program.
+fn is_host(word: &str) -> bool {
+    let host = word.rsplit_once(':').map_or(word, |(host, _)| host);
+    let is_name = |letter: char| letter.is_alphanumeric() || matches!(letter, '.' | '-' | '_' | '*');
+    let Some((_, end)) = host.rsplit_once('.') else { return false };
+    host.chars().all(is_name) && end.chars().any(char::is_alphabetic) && !FILES.contains(&end)
+}
+
+/// Labels whose values are words of the program. All others name hosts, files or what somebody called something.
+const LABELS: [&str; 13] = [
+    "answer",
+    "cause",
+    "coding",
+    "direction",
+    "le",
+    "limit",
+    "outcome",
+    "reason",
+    "result",
+    "stage",
+    "state",
+    "thread",
+    "version",
 ];
 
-/// Text of diagnostics: URLs, addresses, hosts and quoted texts become what they are.
-pub(super) fn text(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for piece in text.split_inclusive(char::is_whitespace) {
-        let word = piece.trim_end_matches(char::is_whitespace);
-        out.push_str(&self::word(word));
-        out.push_str(&piece[word.len()..]);
-    }
-    out
-}
-
-fn word(word: &str) -> String {
-    let bare = word.trim_matches(|letter: char| "()[]{},;:.'\"`<>".contains(letter));
-    // `field=value`, as tracing writes it.
-    let value = bare.rsplit_once('=').map_or(bare, |(_, value)| value.trim_matches('"'));
-    let replaced = [bare, value].into_iter().find_map(|part| Some((part, kind(part)?)));
-    match replaced {
-        Some((part, kind)) => word.replace(part, kind),
-        None => word.to_owned(),
-    }
-}
-
-/// The kind of a word that is not shown.
-fn kind(word: &str) -> Option<&'static str> {
-    if word.contains("://") || word.contains('?') && word.contains('/') {
-        return Some("(url)");
-    }
-    if word.contains('@') {
-        return Some("(name)");
-    }
-    let host = word.rsplit_once(':').map_or(word, |(host, port)| if port.bytes().all(|it| it.is_ascii_digit()) { host } else { word });
-    if [word, host].iter().any(|part| part.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()) {
-        return Some("(address)");
-    }
-    let is_name = |letter: char| letter.is_alphanumeric() || matches!(letter, '.' | '-' | '_' | '*');
-    let (_, end) = host.rsplit_once('.')?;
-    let is_host = host.chars().all(is_name) && end.len() > 1 && end.chars().all(char::is_alphabetic);
-    (is_host && !FILES.contains(&end)).then_some("(host)")
-}
-
-/// Labels whose values name hosts.
-const LABELS: [&str; 4] = ["origin", "certificate", "member", "rule"];
-
-/// The metrics, in which hosts are numbers: the same one for the same host.
+/// The metrics, with numbers in place of names: the same one for the same name.
 pub(super) fn metrics(text: &str) -> String {
     let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
     let mut out = String::with_capacity(text.len());
     for line in text.lines() {
-        let mut line = line.to_owned();
-        for label in LABELS {
+        match line.split_once('{') {
             // A comment has no labels.
-            let begin = format!("{label}=\"");
-            let Some(at) = line.find(&begin).filter(|_| !line.starts_with('#')).map(|at| at + begin.len()) else { continue };
-            let end = end_of_value(&line[at..]).map_or(line.len(), |length| at + length);
-            let value = line[at..end].to_owned();
-            if value == "other" {
-                continue;
+            Some((name, rest)) if !line.starts_with('#') => {
+                let _ = writeln!(out, "{name}{{{}", labels(rest, &mut numbers));
             }
-            let next = numbers.len() + 1;
-            let number = *numbers.entry(value).or_insert(next);
-            line.replace_range(at..end, &format!("{label}-{number}"));
+            _ => {
+                let _ = writeln!(out, "{line}");
+            }
         }
-        let _ = writeln!(out, "{line}");
     }
     out
 }
 
-/// The length of a label's value up to the quotation mark that ends it.
+/// The labels of a sample, and what stands behind them.
+fn labels(mut rest: &str, numbers: &mut BTreeMap<String, usize>) -> String {
+    let mut out = String::new();
+    while let Some((label, value)) = rest.split_once("=\"") {
+        let Some(end) = end_of_value(value) else { break };
+        let (value, behind) = value.split_at(end);
+        let label_name = label.trim_start_matches([',', ' ']);
+        let _ = match LABELS.contains(&label_name) {
+            true => write!(out, "{label}=\"{value}\""),
+            false => {
+                let next = numbers.len() + 1;
+                let number = numbers.entry(value.to_owned()).or_insert(next);
+                write!(out, "{label}=\"{label_name}-{number}\"")
+            }
+        };
+        rest = &behind[1..];
+    }
+    out + rest
+}
+
+/// The length of a label's value, up to the quotation mark that ends it.
 fn end_of_value(text: &str) -> Option<usize> {
     let mut is_escaped = false;
     text.bytes().position(|byte| {
@@ -111,47 +155,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_numbers_and_words_of_choices() {
-        for (shown, wanted) in [
-            ("\"256MB\"", "256MB"),
-            ("4", "4"),
-            ("\"250ms\"", "250ms"),
-            ("true", "true"),
-            ("\"none\"", "none"),
-            ("[]", "none"),
-            ("\"hunter\"", "(set)"),
-            ("\"12ab34cd\"", "(set)"),
-            ("\"1234secret\"", "(set)"),
-            ("\"127.0.0.1:3129\"", "(set)"),
-            ("[\"10.0.0.0/8\"]", "(set)"),
-            ("\"http://joe:x@a.example/?token=t\"", "(set)"),
-            ("do = { request = { Authorization = \"Bearer x\" } }", "(set)"),
-        ] {
-            assert_eq!(value(shown), wanted, "{shown}");
-        }
-    }
-
-    #[test]
-    fn texts_lose_urls_addresses_and_hosts() {
-        let said = "WARN a request from 10.1.2.3:5555 for http://joe:pw@a.example/x?t=1 failed: no tls session with www.example.org: \
-                    peer=\"[::1]:80\" url=https://b.example/ (192.0.2.7) at src/a.rs:12 in larder.toml, joe@example 1.5 seconds\n";
-        let shown = text(said);
-        for secret in ["10.1.2.3", "example", "joe", "pw", "::1", "192.0.2.7"] {
+    fn texts_lose_urls_paths_addresses_hosts_and_words_of_the_configuration() {
+        let set = |value: &str, reported: &str| InForce {
+            name: "a".to_owned(),
+            value: value.to_owned(),
+            said: "larder.toml:1".to_owned(),
+            changes_at: "reload",
+            reported: ("a".to_owned(), reported.to_owned()),
+        };
+        let words = Words::of(&[
+            set("\"http://intranet:8080/app\"", "(set)"),
+            set("[\"db1\"]", "[(set)]"),
+            set("\"auto\"", "auto"),
+            set("\"64MB\"", "\"64MB\""),
+        ]);
+        let said = "BAD   name intranet          not found: http://joe:pw@a.example/x?t=1 or www.example.org: \
+                    10.1.2.3:5555 [::1]:80 (192.0.2.7) DB1. /srv/joe/x in larder.toml, joe@example auto 64MB 1.5 seconds\n";
+        let shown = words.strike(said);
+        for secret in ["intranet", "10.1.2.3", "example", "joe", "pw", "::1", "192.0.2.7", "DB1", "srv"] {
             assert!(!shown.contains(secret), "{secret} in {shown}");
         }
-        for kept in ["WARN a request from (address) for (url) failed:", "src/a.rs:12", "larder.toml", "1.5 seconds\n"] {
+        for kept in ["BAD   name (set)          not found: (url) or (host)", "larder.toml,", "auto 64MB 1.5 seconds\n"]
+        {
             assert!(shown.contains(kept), "{kept} in {shown}");
         }
     }
 
     #[test]
-    fn metrics_have_numbers_for_hosts() {
+    fn metrics_have_numbers_for_names() {
         let shown = metrics(
-            "# HELP larder_x origin=\"a\"\nlarder_x{origin=\"https://a.example\"} 1\nlarder_y{origin=\"https://a.example\"} 2\n\
-             larder_x{origin=\"other\"} 3\nlarder_z{rule=\"a \\\"b\\\" c\"} 4\nlarder_m{group=\"g\",member=\"http://10.0.0.1\"} 5\n",
+            "# HELP larder_x origin=\"a\" {b=\"c\"}\nlarder_x{origin=\"https://a.example\"} 1\nlarder_y{origin=\"https://a.example\",result=\"ok\"} 2\n\
+             larder_z{rule=\"a \\\"b\\\" {c}=\\\"d\\\"\",le=\"+Inf\"} 4\nlarder_m{group=\"g\",member=\"http://10.0.0.1\"} 5\nlarder_n 6\n",
         );
-        assert!(!shown.contains("example") && !shown.contains("10.0.0.1") && !shown.contains("\\\"b"), "{shown}");
-        assert_eq!(shown.matches("origin=\"origin-1\"").count(), 2, "{shown}");
-        assert!(shown.contains("larder_x{origin=\"other\"} 3\n") && shown.contains("larder_z{rule=\"rule-2\"} 4\n"), "{shown}");
+        assert_eq!(
+            shown,
+            "# HELP larder_x origin=\"a\" {b=\"c\"}\nlarder_x{origin=\"origin-1\"} 1\nlarder_y{origin=\"origin-1\",result=\"ok\"} 2\n\
+             larder_z{rule=\"rule-2\",le=\"+Inf\"} 4\nlarder_m{group=\"group-3\",member=\"member-4\"} 5\nlarder_n 6\n"
+        );
     }
 }

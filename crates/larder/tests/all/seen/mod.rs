@@ -5,6 +5,7 @@ mod admin;
 mod api_random;
 mod authors;
 mod bandwidth;
+mod bugreport;
 mod check;
 mod client_certificates;
 mod compression;
