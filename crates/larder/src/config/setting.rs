@@ -239,15 +239,19 @@ impl<T: Clone> Setting<T> {
             Field::Time(_) | Field::TimeOrNone(_) | Field::Flag(_) | Field::FlagOrAuto(_) => return self.show_at(of),
         };
         let is_list = matches!(self.field, Field::Texts { .. });
-        let shown = texts.iter().map(|text| if self.is_choice(text) { text } else { SET });
+        let shown = texts.iter().map(|text| match text.as_str() {
+            "" => "none",
+            text if self.is_choice(text) => text,
+            _ => SET,
+        });
         let shown = shown.collect::<Vec<_>>().join(", ");
         if is_list { format!("[{shown}]") } else { shown }
     }
 
-    /// Whether a text is none, or a word that stands in the form of this setting.
+    /// Whether a text is `none`, or a word that stands in the form of this setting.
     fn is_choice(&self, text: &str) -> bool {
         let mut words = self.form().split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '-'));
-        text.is_empty() || text == "none" || words.any(|word| word == text)
+        text == "none" || words.any(|word| word == text)
     }
 
     /// Takes a value of a TOML file.

@@ -138,8 +138,11 @@ fn settings(in_force: &[InForce], errors: Option<usize>) -> String {
     };
     for setting in in_force {
         let (name, value) = &setting.reported;
-        let source = if setting.said == "default" { " # default" } else { "" };
-        let _ = writeln!(out, "{name} = {value}{source}");
+        let _ = match setting.said.as_str() {
+            "default" if value.contains("(set)") => writeln!(out, "{name} = (default)"),
+            "default" => writeln!(out, "{name} = {value} # default"),
+            _ => writeln!(out, "{name} = {value}"),
+        };
     }
     out
 }

@@ -13,18 +13,23 @@ const COMMON: [&str; 12] =
     ["http", "https", "unix", "wsgi", "asgi", "certificates", "page", "name", "open", "files", "disk", "memory"];
 
 /// The words of a configuration that are not for a report: parts of the values of settings that it does not show.
-pub(super) struct Words(BTreeSet<String>);
+pub(super) struct Words {
+    hidden: BTreeSet<String>,
+    /// Names of settings, which look like hosts.
+    settings: BTreeSet<String>,
+}
 
 impl Words {
     pub(super) fn of(in_force: &[InForce]) -> Words {
-        let hidden = in_force
-            .iter()
-            .filter(|setting| setting.said != "default" && setting.value.trim_matches('"') != setting.reported.1);
-        let pieces = hidden
-            .flat_map(|setting| setting.value.split(|letter: char| letter.is_whitespace() || "\",".contains(letter)));
+        let bare = |value: &str| value.trim_matches('"').to_owned();
+        let is_hidden =
+            |setting: &&InForce| setting.said != "default" && bare(&setting.value) != bare(&setting.reported.1);
+        let is_end = |letter: char| letter.is_whitespace() || "\",".contains(letter);
+        let pieces = in_force.iter().filter(is_hidden).flat_map(|setting| setting.value.split(is_end));
         // Paths are known by their first letter, and have common words in them.
         let words = pieces.filter(|piece| !piece.starts_with('/')).flat_map(parts);
-        Words(words.filter(|word| word.len() > 1 && !COMMON.contains(&word.as_str())).collect())
+        let hidden = words.filter(|word| word.len() > 1 && !COMMON.contains(&word.as_str())).collect();
+        Words { hidden, settings: in_force.iter().map(|setting| setting.reported.0.clone()).collect() }
     }
 
     /// A text, in which URLs, paths, addresses, hosts and these words became what they are.
@@ -44,6 +49,9 @@ impl Words {
     /// The kind of a word that is not shown.
     fn kind(&self, word: &str) -> Option<&'static str> {
         let bare = word.trim_matches(|letter: char| "()[]{},;:.'\"`<>=".contains(letter));
+        if self.settings.contains(bare) {
+            return None;
+        }
         if bare.contains("://") {
             return Some("(url)");
         }
@@ -60,7 +68,7 @@ impl Words {
         if is_host(bare) {
             return Some("(host)");
         }
-        parts(bare).any(|part| self.0.contains(&part)).then_some("(set)")
+        parts(bare).any(|part| self.hidden.contains(&part)).then_some("(set)")
     }
 }
 
@@ -157,11 +165,11 @@ mod tests {
     #[test]
     fn texts_lose_urls_paths_addresses_hosts_and_words_of_the_configuration() {
         let set = |value: &str, reported: &str| InForce {
-            name: "a".to_owned(),
+            name: "limits.connections_max".to_owned(),
             value: value.to_owned(),
             said: "larder.toml:1".to_owned(),
             changes_at: "reload",
-            reported: ("a".to_owned(), reported.to_owned()),
+            reported: ("limits.connections_max".to_owned(), reported.to_owned()),
         };
         let words = Words::of(&[
             set("\"http://intranet:8080/app\"", "(set)"),
@@ -170,13 +178,16 @@ mod tests {
             set("\"64MB\"", "\"64MB\""),
         ]);
         let said = "BAD   name intranet          not found: http://joe:pw@a.example/x?t=1 or www.example.org: \
-                    10.1.2.3:5555 [::1]:80 (192.0.2.7) DB1. /srv/joe/x in larder.toml, joe@example auto 64MB 1.5 seconds\n";
+                    10.1.2.3:5555 [::1]:80 (192.0.2.7) DB1. /srv/joe/x in larder.toml, joe@example auto 64MB 1.5 seconds, raise `limits.connections_max`\n";
         let shown = words.strike(said);
         for secret in ["intranet", "10.1.2.3", "example", "joe", "pw", "::1", "192.0.2.7", "DB1", "srv"] {
             assert!(!shown.contains(secret), "{secret} in {shown}");
         }
-        for kept in ["BAD   name (set)          not found: (url) or (host)", "larder.toml,", "auto 64MB 1.5 seconds\n"]
-        {
+        for kept in [
+            "BAD   name (set)          not found: (url) or (host)",
+            "larder.toml,",
+            "auto 64MB 1.5 seconds, raise `limits.connections_max`\n",
+        ] {
             assert!(shown.contains(kept), "{kept} in {shown}");
         }
     }

@@ -68,6 +68,10 @@ addEventListener("scroll", () => {
   });
 }, { passive: true });
 mark();
+// On a phone the name of this view may lie beyond the edge.
+const views = document.querySelector(".top nav");
+const view = views?.querySelector("[aria-current]");
+if (view) views.scrollLeft = view.offsetLeft + view.offsetWidth - views.clientWidth;
 // The list of pages begins where the current one is.
 const current = document.querySelector(".of-all.beside [aria-current]");
 const beside = document.querySelector(".of-all.beside");
@@ -119,8 +123,9 @@ function score(section, words) {
 /** The text around the first word that is found, the words marked. */
 function snippet(section, words) {
   const at = Math.max(0, Math.min(...words.map((word) => section.lowText.indexOf(word)).filter((place) => place >= 0), section.text.length));
-  const begin = at >= section.text.length ? 0 : Math.max(0, at - BEFORE_HIT_MAX);
-  const part = (begin > 0 ? "…" : "") + section.text.slice(begin, begin + BEFORE_HIT_MAX + AFTER_HIT_MAX);
+  const early = at >= section.text.length ? 0 : Math.max(0, at - BEFORE_HIT_MAX);
+  const begin = early > 0 ? Math.min(at, section.text.indexOf(" ", early) + 1) : 0;
+  const part = (begin > 0 ? "… " : "") + section.text.slice(begin, begin + BEFORE_HIT_MAX + AFTER_HIT_MAX);
   const shown = element("span", "snippet");
   const low = part.toLowerCase();
   let from = 0;

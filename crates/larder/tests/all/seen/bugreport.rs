@@ -2,6 +2,7 @@
 
 use super::process::Running;
 use super::stand;
+use larder::{diagnostics, panics};
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -131,4 +132,29 @@ fn a_report_has_no_secret_and_without_being_asked_no_url_and_no_client() {
     let output = report(folder.path(), &["--out", "silent.tar.gz"]);
     let text = content(&folder.path().join("silent.tar.gz"));
     assert!(output.status.success() && text.contains("no larder answers"), "{text}");
+}
+
+/// In a process of its own, for the folder of the reports is one of the whole process.
+#[test]
+fn panics_are_reported_in_the_store_but_not_without_end() {
+    const STORE: &str = "LARDER_TEST_STORE_OF_PANICS";
+    if let Some(store) = std::env::var_os(STORE) {
+        diagnostics::tell_panics();
+        panics::report_into(Path::new(&store));
+        for number in 0..25 {
+            let named = std::thread::Builder::new().name("of a test".to_owned());
+            named.spawn(move || panic!("number {number}")).unwrap().join().unwrap_err();
+        }
+        return;
+    }
+    let store = tempfile::tempdir().unwrap();
+    let name = "seen::bugreport::panics_are_reported_in_the_store_but_not_without_end";
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    let done = again.args(["--exact", name]).env(STORE, store.path()).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let reports = panics::all(store.path());
+    assert_eq!(reports.len(), 20, "{reports:?}");
+    let (newest, oldest) = (&reports[0], &reports[19]);
+    assert_eq!((newest.message.as_str(), oldest.message.as_str()), ("number 19", "number 0"));
+    assert!(newest.thread == "of a test" && newest.place.contains("bugreport.rs:"), "{newest:?}");
 }
