@@ -297,12 +297,14 @@ impl Walk {
         self.browser.open(&format!("{}docs/settings", self.place.page()))?;
         self.see("its sections", "document.querySelectorAll('.of-page.beside a').length > 20")?;
         self.browser.evaluate(
-            "const words = document.getElementById('words'); words.value = 'tls passed through'; words.dispatchEvent(new Event('input')); true",
+            "const words = document.getElementById('docs.words'); words.value = 'tls passed through'; words.dispatchEvent(new Event('input')); true",
         )?;
-        self.see("hits", "document.querySelector('#hits a mark') !== null")?;
-        self.browser.evaluate("document.getElementById('find').requestSubmit()")?;
+        self.see("hits", "document.querySelector('.hits a mark') !== null")?;
+        self.browser.evaluate("document.getElementById('docs.find').requestSubmit()")?;
         self.see("the first hit", "location.pathname === '/docs/pass-through'")?;
         self.see("copy buttons", "document.querySelectorAll('.example .copy').length > 0")?;
+        self.browser.evaluate("document.querySelector('.example .copy').click(); true")?;
+        self.see("a copy, or a selection to copy", "document.querySelector('.example .copy').textContent !== 'Copy'")?;
         for width in [390, 320] {
             self.browser.show(width, 844, "light")?;
             for page in ["", "settings", "errors", "python"] {
@@ -379,7 +381,7 @@ impl Walk {
             self.browser.open(&format!("{}docs/page", self.place.page()))?;
             self.see(
                 "the page",
-                "location.pathname === '/docs/page' && document.getElementById('find')?.hidden === false",
+                "location.pathname === '/docs/page' && document.getElementById('docs.find')?.hidden === false",
             )?;
             found.extend(self.judge(&axe)?.into_iter().map(|said| format!("docs {width} {colours}: {said}")));
         }

@@ -167,7 +167,7 @@ fn chapters(current: &str) -> String {
     list
 }
 
-/// `sections` and `inner` are HTML. Wide windows have both lists beside the page, narrow ones have them folded above it.
+/// `sections` and `inner` are HTML. Identifiers of the frame have a full stop in them, which no anchor of a heading has. Wide windows have both lists beside the page, narrow ones have them folded above it.
 fn frame(title: &str, current: &str, sections: &str, inner: &str) -> String {
     let mut name = String::new();
     escape(title, &mut name);
@@ -191,9 +191,9 @@ fn frame(title: &str, current: &str, sections: &str, inner: &str) -> String {
          <link rel=\"icon\" type=\"image/svg+xml\" href=\"/page/larder.svg\">\n\
          <link rel=\"stylesheet\" href=\"/page/page.css\">\n<link rel=\"stylesheet\" href=\"/page/docs.css\">\n\
          <script src=\"/page/theme.js\"></script>\n<script type=\"module\" src=\"/page/docs.js\"></script>\n</head>\n\
-         <body class=\"docs\">\n<a class=\"skip\" href=\"#main\">Skip to the content</a>\n{TOP}\
+         <body class=\"docs\">\n<a class=\"skip\" href=\"#docs.main\">Skip to the content</a>\n{TOP}\
          <div class=\"library\">\n<nav class=\"of-all beside\" aria-label=\"All pages\">{list}</nav>\n\
-         <main id=\"main\" tabindex=\"-1\">\n{SEARCH}{folded}<article>\n{inner}</article>\n</main>\n{beside}</div>\n\
+         <main id=\"docs.main\" tabindex=\"-1\">\n{SEARCH}{folded}<article>\n{inner}</article>\n</main>\n{beside}</div>\n\
          <footer class=\"foot\"><p>Larder {version}</p></footer>\n</body>\n</html>\n"
     )
 }
@@ -205,11 +205,11 @@ const TOP: &str = "<header class=\"top\">\n\
     <a href=\"/docs/\" aria-current=\"true\">Docs</a></nav>\n\
     <button id=\"theme\" class=\"quiet\" type=\"button\">Theme</button>\n</header>\n";
 
-const SEARCH: &str = "<form id=\"find\" class=\"find\" role=\"search\" hidden>\n\
-    <label class=\"unseen\" for=\"words\">Search the documentation</label>\n\
-    <input id=\"words\" type=\"search\" autocomplete=\"off\" autocapitalize=\"off\" spellcheck=\"false\" \
-    placeholder=\"Search the documentation\" aria-controls=\"hits\">\n\
-    <p id=\"count\" class=\"note\" role=\"status\"></p>\n<ol id=\"hits\" class=\"hits\" hidden></ol>\n</form>\n";
+const SEARCH: &str = "<form id=\"docs.find\" class=\"find\" role=\"search\" hidden>\n\
+    <label class=\"unseen\" for=\"docs.words\">Search the documentation</label>\n\
+    <input id=\"docs.words\" type=\"search\" autocomplete=\"off\" autocapitalize=\"off\" spellcheck=\"false\" \
+    placeholder=\"Search the documentation\" aria-controls=\"docs.hits\">\n\
+    <p id=\"docs.count\" class=\"note\" role=\"status\"></p>\n<ol id=\"docs.hits\" class=\"hits\" hidden></ol>\n</form>\n";
 
 #[cfg(test)]
 mod tests {
@@ -284,6 +284,18 @@ mod tests {
                 _ => path.is_empty(),
             };
             assert!(is_there, "/{path}");
+        }
+    }
+
+    /// A heading that has the identifier of an element of the frame could not be reached, and would take the search away.
+    #[test]
+    fn identifiers_are_there_once() {
+        for (name, text) in docs::pages().map(|page| (page.name, document(page))).chain([("", contents())]) {
+            let mut seen = BTreeSet::new();
+            for id in outside_code(&text).split(" id=\"").skip(1).filter_map(|rest| rest.split('"').next()) {
+                assert!(seen.insert(id.to_owned()), "{id} is there twice in {name}");
+            }
+            assert!(seen.contains("docs.words") && seen.contains("docs.main"), "{name}");
         }
     }
 

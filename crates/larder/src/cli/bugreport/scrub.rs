@@ -62,7 +62,9 @@ impl Words {
         if bare.starts_with('/') && !is_of_system.iter().any(|path| bare.starts_with(path)) {
             return Some("(path)");
         }
-        if is_address(bare) {
+        // Colons and brackets at the ends are parts of addresses.
+        let address = word.trim_matches(|letter: char| "(){},;'\"`<>=".contains(letter)).trim_end_matches(['.', ':']);
+        if is_address(address) || is_address(bare) {
             return Some("(address)");
         }
         if is_host(bare) {

@@ -83,7 +83,7 @@ const HITS_MAX = 20;
 const BEFORE_HIT_MAX = 60;
 const AFTER_HIT_MAX = 120;
 
-const [form, input, hits, count] = ["find", "words", "hits", "count"].map(byId);
+const [form, input, hits, count] = ["docs.find", "docs.words", "docs.hits", "docs.count"].map(byId);
 form.hidden = false;
 let sections = null;
 

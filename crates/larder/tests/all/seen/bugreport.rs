@@ -70,6 +70,8 @@ fn keys(folder: &Path) -> Vec<String> {
 fn a_report_has_no_secret_and_without_being_asked_no_url_and_no_client() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("larder.toml"), settings(folder.path())).unwrap();
+    let ca = Command::new(env!("CARGO_BIN_EXE_larder")).arg("ca").current_dir(folder.path()).output().unwrap();
+    assert!(ca.status.success(), "{}", String::from_utf8_lossy(&ca.stderr));
     let running = Running::start(folder.path());
     let origin = stand::origin();
     let mut client = stand::connect_from([127, 0, 0, 7], running.proxy);
