@@ -565,8 +565,7 @@ mod tests {
 
     #[test]
     fn a_report_has_numbers_and_words_of_choices() {
-        let mut config = Config::default();
-        config.memory_bytes = 64_000_000;
+        let config = Config { memory_bytes: 64_000_000, ..Config::default() };
         let reported = |name: &str| {
             let setting = SETTINGS.iter().find(|setting| setting.name == name).unwrap();
             setting.reported(&config)
