@@ -6,6 +6,7 @@
 //! alone. Messages beyond a limit of waiting ones are dropped and counted. Standard error belongs to the process, so
 //! this does too.
 
+use crate::panics;
 use std::fmt;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -94,9 +95,12 @@ pub fn tell_panics() {
         let name = thread.name().unwrap_or("without a name");
         say(format_args!("larder: a broken invariant in thread {name}: {panic}"));
         let trace = std::backtrace::Backtrace::capture();
-        if trace.status() == std::backtrace::BacktraceStatus::Captured {
+        let trace = (trace.status() == std::backtrace::BacktraceStatus::Captured).then(|| trace.to_string());
+        if let Some(trace) = &trace {
             say(trace);
         }
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        panics::report(name, place, panic.payload_as_str().unwrap_or_default(), trace);
     }));
 }
 

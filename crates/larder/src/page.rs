@@ -6,6 +6,7 @@ use larder_wire::encode::Decimal;
 use larder_wire::{Fields, head};
 use memchr::{memchr2, memchr3, memmem};
 use std::borrow::Cow;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// An answer that comes from no origin.
@@ -160,6 +161,17 @@ impl Page {
         }
     }
 
+    /// The page, with a link to what the documentation says of its cause where its reader can open the admin listener.
+    pub fn body_with_docs(&self, admin: impl FnOnce() -> Option<SocketAddr>) -> Cow<'_, [u8]> {
+        let body = self.body();
+        if self.status < 400 || self.script.is_some() || self.text.is_some() {
+            return body;
+        }
+        let (Some(admin), Some(before)) = (admin(), body.strip_suffix(END.as_bytes())) else { return body };
+        let link = format!(" · <a href=\"http://{admin}/docs/errors#{}\">about this error</a>{END}", self.word);
+        Cow::Owned([before, link.as_bytes()].concat())
+    }
+
     fn html(&self) -> String {
         let (reason, status) = (head::reason(self.status), Decimal::of(self.status.into()));
         let mut out = String::with_capacity(STYLE.len() + FRAME_BYTES + self.what.len() + self.remedy.len());
@@ -180,7 +192,7 @@ impl Page {
         escape(self.remedy, &mut out);
         out.push_str("</p>\n<p class=\"by\">larder: ");
         out.push_str(self.word);
-        out.push_str("</p>\n</main></html>\n");
+        out.push_str(END);
         out
     }
 }
@@ -194,6 +206,9 @@ pub fn document(title: &str, head: &str, inner: &str) -> String {
          <p class=\"by\">larder</p>\n</main></html>\n"
     )
 }
+
+/// The end of an error page.
+const END: &str = "</p>\n</main></html>\n";
 
 /// Bytes of a page around its texts, about.
 const FRAME_BYTES: usize = 384;
@@ -245,5 +260,18 @@ mod tests {
         let page = Page::new(502, "dns-not-found", "no host <script>\"x\"</script>", "check the name");
         assert!(page.html().contains("&lt;script&gt;&quot;x&quot;"));
         assert!(!page.html().contains("<script"));
+    }
+
+    #[test]
+    fn errors_link_to_the_documentation_where_it_can_be_opened() {
+        let admin = "127.0.0.1:3129".parse().unwrap();
+        let body = |page: &Page, admin| String::from_utf8(page.body_with_docs(|| admin).into_owned()).unwrap();
+        let page = Page::new(502, "dns-not-found", "no host", "check the name");
+        let link = "dns-not-found · <a href=\"http://127.0.0.1:3129/docs/errors#dns-not-found\">about this error</a></p>\n</main></html>\n";
+        assert!(body(&page, Some(admin)).ends_with(link));
+        assert!(body(&page.clone().written(), Some(admin)).ends_with(link));
+        assert_eq!(body(&page, None).as_bytes(), &*page.body());
+        let text = Page { status: 404, ..Page::text("registry", "{}".to_owned()) };
+        assert_eq!(body(&text, Some(admin)), "{}");
     }
 }

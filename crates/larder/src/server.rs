@@ -13,6 +13,7 @@ use crate::lists::Keeper;
 use crate::log::AccessLog;
 use crate::mount::Mounts;
 use crate::neighbours;
+use crate::panics;
 use crate::purge;
 use crate::record::Query;
 use crate::reload;
@@ -66,6 +67,7 @@ impl Server {
     pub fn start(plan: impl Into<Plan>) -> Result<Server, StartError> {
         let mut plan: Plan = plan.into();
         let folder = StoreFolder::of(&mut plan.config)?;
+        panics::report_into(folder.path());
         let config = &plan.config;
         let roots = TrustedRoots::read(&config.upstream.extra_roots).map_err(StartError::Tls)?;
         let client_tls = tls::client_config(&roots).map_err(StartError::Tls)?;

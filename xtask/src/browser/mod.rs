@@ -82,6 +82,7 @@ const STEPS: &[(&str, Step)] = &[
     ("upstreams and settings are listed and narrowed", Walk::tables),
     ("an application shows its exceptions as text, and a selection stays", Walk::applications),
     ("light and dark by a switch, remembered", Walk::colours),
+    ("the documentation: search, copy, no wider than a phone", Walk::documentation),
     ("a lost connection is said, and found again", Walk::lost),
     ("no view is wider than a phone", Walk::narrow),
     ("axe-core finds nothing serious", Walk::accessible),
@@ -291,6 +292,40 @@ impl Walk {
         self.see("the system's dark", "document.documentElement.dataset.theme === 'dark'")
     }
 
+    fn documentation(&mut self) -> Result<(), Trouble> {
+        self.browser.show(1440, 1000, "light")?;
+        self.browser.open(&format!("{}docs/settings", self.place.page()))?;
+        self.see("its sections", "document.querySelectorAll('.of-page.beside a').length > 20")?;
+        self.browser.evaluate(
+            "const words = document.getElementById('docs.words'); words.value = 'tls passed through'; words.dispatchEvent(new Event('input')); true",
+        )?;
+        self.see("hits", "document.querySelector('.hits a mark') !== null")?;
+        self.browser.evaluate("document.getElementById('docs.find').requestSubmit()")?;
+        self.see("the first hit", "location.pathname === '/docs/pass-through'")?;
+        self.see("copy buttons", "document.querySelectorAll('.example .copy').length > 0")?;
+        self.browser.evaluate("document.querySelector('.example .copy').click(); true")?;
+        self.see("a copy, or a selection to copy", "document.querySelector('.example .copy').textContent !== 'Copy'")?;
+        for width in [390, 320] {
+            self.browser.show(width, 844, "light")?;
+            for page in ["", "settings", "errors", "python"] {
+                self.browser.open(&format!("{}docs/{page}", self.place.page()))?;
+                self.see("the page", &format!("location.pathname === '/docs/{page}' && document.readyState === 'complete' && document.querySelector('article h1') !== null"))?;
+                let wide = self.browser.evaluate("document.documentElement.scrollWidth")?;
+                if wide.as_u64().is_none_or(|wide| wide > u64::from(width)) {
+                    return Err(format!("docs/{page} is {wide} pixels wide in a window of {width}"));
+                }
+            }
+        }
+        self.back()
+    }
+
+    /// Goes from the documentation to the page.
+    fn back(&mut self) -> Result<(), Trouble> {
+        self.browser.show(1440, 1000, "dark")?;
+        self.browser.open(&self.place.page())?;
+        self.see("the events", "document.getElementById('state')?.dataset.state === 'live'")
+    }
+
     fn lost(&mut self) -> Result<(), Trouble> {
         self.place.restart()?;
         self.see("it is live again", "document.getElementById('state').dataset.state === 'live'")?;
@@ -341,6 +376,16 @@ impl Walk {
             found.extend(self.judge(&axe)?.into_iter().map(|said| format!("drawer {width} {colours}: {said}")));
             self.browser.press("Escape", 27)?;
         }
+        for (width, height, colours) in WINDOWS {
+            self.browser.show(width, height, colours)?;
+            self.browser.open(&format!("{}docs/page", self.place.page()))?;
+            self.see(
+                "the page",
+                "location.pathname === '/docs/page' && document.getElementById('docs.find')?.hidden === false",
+            )?;
+            found.extend(self.judge(&axe)?.into_iter().map(|said| format!("docs {width} {colours}: {said}")));
+        }
+        self.back()?;
         if found.is_empty() { Ok(()) } else { Err(found.join("\n        ")) }
     }
 

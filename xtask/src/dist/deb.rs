@@ -50,6 +50,9 @@ fn content(release: &Release) -> Result<Vec<Entry>, Trouble> {
         Entry::file(doc("THIRD-PARTY.txt.gz"), gzip(release.licences.as_bytes())),
         Entry::file(doc("larder.cdx.json"), release.bill.clone()),
     ];
+    for (name, path) in super::WATCHING {
+        entries.push(Entry::file(doc(name), release.text(path)?));
+    }
     for (name, page) in &release.papers.manual {
         entries.push(Entry::file(format!("usr/share/man/man1/{name}.gz"), gzip(page)));
     }

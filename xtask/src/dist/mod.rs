@@ -23,6 +23,12 @@ use std::process::Command;
 /// Parts of a release, for `--only`.
 const PARTS: [&str; 5] = ["archive", "deb", "rpm", "wheel", "image"];
 
+/// Files for those that watch a server, by their names in archives and packages.
+const WATCHING: [(&str, &str); 2] = [
+    ("grafana/larder.json", "packaging/grafana/larder.json"),
+    ("prometheus/larder.rules.yml", "packaging/prometheus/larder.rules.yml"),
+];
+
 /// The program, and the forms in which it is shipped.
 #[derive(clap::Args)]
 pub struct Args {
@@ -167,6 +173,9 @@ fn archive_of(release: &Release) -> Result<(String, Vec<u8>), Trouble> {
     }
     for file in ["larder.toml", "larder.logrotate"] {
         entries.push(Entry::file(file, release.text(&format!("packaging/{file}"))?));
+    }
+    for (name, path) in WATCHING {
+        entries.push(Entry::file(name, release.text(path)?));
     }
     for file in ["larder.service", "larder.socket", "larder.sysusers"] {
         entries.push(Entry::file(format!("systemd/{file}"), release.text(&format!("packaging/{file}"))?));

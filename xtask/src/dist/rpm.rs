@@ -72,6 +72,9 @@ fn content(release: &Release) -> Result<Vec<Entry>, Trouble> {
         Entry::file(licence("LICENSE-MIT"), release.text("LICENSE-MIT")?),
         Entry::file(licence("THIRD-PARTY.txt"), release.licences.clone()),
     ];
+    for (name, path) in super::WATCHING {
+        entries.push(Entry::file(doc(name), release.text(path)?));
+    }
     for (name, page) in &release.papers.manual {
         entries.push(Entry::file(format!("usr/share/man/man1/{name}.gz"), gzip(page)));
     }

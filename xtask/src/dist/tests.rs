@@ -86,7 +86,14 @@ fn the_archive_has_the_program_its_papers_and_its_licences() {
     let made = Made::new(&["archive"]);
     let Some(list) = told("tar", |tar| tar.arg("-tvzf").arg(made.file(".tar.gz"))) else { return };
     let list = text(&list);
-    for file in ["/larder\n", "/THIRD-PARTY.txt", "/systemd/larder.service", "/man/larder-run.1", "/larder.toml"] {
+    for file in [
+        "/larder\n",
+        "/THIRD-PARTY.txt",
+        "/systemd/larder.service",
+        "/man/larder-run.1",
+        "/larder.toml",
+        "/grafana/larder.json",
+    ] {
         assert!(list.contains(file), "{file} in {list}");
     }
     let program = list.lines().find(|line| line.ends_with("/larder")).unwrap();
@@ -122,6 +129,7 @@ fn the_package_of_debian_is_one_for_its_own_tool() {
     assert!(text(&fields).contains("Package: larder\n") && text(&fields).contains("Depends: ca-certificates"));
     let list = text(&told("dpkg-deb", |deb| deb.arg("--contents").arg(&package)).unwrap());
     assert!(list.contains("./usr/bin/larder\n") && list.contains("./etc/larder/larder.toml\n"), "{list}");
+    assert!(list.contains("./usr/share/doc/larder/prometheus/larder.rules.yml\n"), "{list}");
     // dpkg notes each name, and takes no package away that has an empty one.
     assert!(list.lines().next().unwrap().ends_with(" ./") && !list.contains("//"), "{list}");
     let folder = made.folder.path().join("unpacked");

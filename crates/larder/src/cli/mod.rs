@@ -3,10 +3,12 @@
 //! Exit status: 0 all went well, 1 trouble, 2 a wrong command line or configuration. `larder run` ends with the
 //! status of its command, 127 when that was not found and 126 when it could not be run.
 
+mod bugreport;
 mod check;
 mod cluster;
 mod columns;
 mod demo;
+mod docs;
 mod explaining;
 mod fetch_later;
 mod import;
@@ -43,6 +45,7 @@ use crate::server::{Plan, Server};
 use crate::settle::settle;
 use crate::shared::{Reread, StartError};
 use crate::tls::ca::Authority;
+use crate::troubles;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use larder_cache::store::OpenFault;
 use std::error::Error;
@@ -52,6 +55,8 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Exit status when something went wrong while running.
 const TROUBLE: u8 = 1;
@@ -101,6 +106,8 @@ pub fn main() -> ExitCode {
         Some(Command::Reload(flags)) => reload::reload(&flags),
         Some(Command::Ready(flags)) => ready::ready(&flags),
         Some(Command::Doctor(flags)) => doctor(&flags),
+        Some(Command::Docs(flags)) => docs::docs(&flags),
+        Some(Command::Bugreport(flags)) => bugreport::bugreport(&flags),
         Some(Command::Completions { shell }) => papers::completions(shell),
         Some(Command::Man { folder }) => papers::manual(&folder),
         Some(Command::Ca(flags)) => ca(&flags),
@@ -216,6 +223,10 @@ enum Command {
     Ready(Flags),
     /// Look at the surroundings (ports, limits, memory, disk, clock, names, trust) and say what to change
     Doctor(Flags),
+    /// Read the documentation, which is in the program; the running Larder has it at /docs of its page
+    Docs(docs::DocsFlags),
+    /// Write an archive for a report of trouble: version, findings, settings, metrics, messages; no secret, URL or client
+    Bugreport(bugreport::BugreportFlags),
     /// Print completions for a shell
     Completions {
         /// bash, zsh, fish, elvish or powershell
@@ -598,13 +609,14 @@ fn print(text: impl Display) -> u8 {
 /// Diagnostics go to standard error, those that `LARDER_LOG` lets through, else these; a second call, as in tests, changes nothing.
 fn log_to_stderr(filter: &str) {
     let filter = EnvFilter::try_from_env("LARDER_LOG").unwrap_or_else(|_| EnvFilter::new(filter));
+    // Escape codes of colours would make a file or a journal hard to read.
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(Diagnostics)
         .with_target(false)
-        .log_internal_errors(false);
-    // Escape codes of colours would make a file or a journal hard to read.
-    let _ = lines.with_ansi(io::stderr().is_terminal()).try_init();
+        .log_internal_errors(false)
+        .with_ansi(io::stderr().is_terminal());
+    let _ = lines.finish().with(troubles::Remember).try_init();
 }
 
 #[cfg(test)]

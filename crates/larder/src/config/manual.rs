@@ -197,6 +197,9 @@ pub struct InForce {
     pub said: String,
     /// When a change of it takes effect: `reload` or `restart`.
     pub changes_at: &'static str,
+    /// Name and value for a report that strangers read (`larder bugreport`).
+    #[serde(skip)]
+    pub reported: (String, String),
 }
 
 /// All settings that hold. Those of listeners and sites have a number in their name.
@@ -245,14 +248,17 @@ pub fn in_force(config: &Config, sources: &BTreeMap<&'static str, ValueSource>) 
         let name = |setting: &Setting<Python>| format!("python.{number}.{}", setting.key());
         all.extend(PYTHON.iter().map(|each| one(each, name(each), &**python, python.place.to_string())));
     }
-    config.origins.iter().for_each(|group| all.extend(of_group(group)));
+    for (number, group) in config.origins.iter().enumerate() {
+        all.extend(of_group(number, group));
+    }
     for (number, icap) in config.icaps.iter().enumerate() {
         let name = |setting: &Setting<Icap>| format!("icap.{number}.{}", setting.key());
         all.extend(ICAP.iter().map(|each| one(each, name(each), &**icap, icap.place.to_string())));
     }
     for (number, rule) in config.rules.iter().enumerate() {
         let (name, changes_at) = (format!("rule.{number}"), ChangesAt::Reload.as_str());
-        all.push(InForce { name, value: rule.lines(), said: rule.place.to_string(), changes_at });
+        let reported = (name.clone(), "(set)".to_owned());
+        all.push(InForce { name, value: rule.lines(), said: rule.place.to_string(), changes_at, reported });
     }
     for (number, helper) in config.helpers.iter().enumerate() {
         let name = |setting: &Setting<Helper>| format!("helper.{number}.{}", setting.key());
@@ -265,7 +271,7 @@ pub fn in_force(config: &Config, sources: &BTreeMap<&'static str, ValueSource>) 
     all
 }
 
-fn of_group(group: &OriginGroup) -> Vec<InForce> {
+fn of_group(number: usize, group: &OriginGroup) -> Vec<InForce> {
     let (prefix, said) = (format!("origin.{}", group.name), group.place.to_string());
     let settings = ORIGIN.iter().map(|each| (each, format!("{prefix}.{}", each.key())));
     let parts = PARTS_OF_ORIGIN.iter().filter(|(part, _)| has_part(group, part));
@@ -276,6 +282,10 @@ fn of_group(group: &OriginGroup) -> Vec<InForce> {
     for (at, member) in group.members.iter().enumerate() {
         let name = |setting: &Setting<OriginMember>| format!("{prefix}.member.{at}.{}", setting.key());
         all.extend(ORIGIN_MEMBER.iter().map(|each| one(each, name(each), &**member, said.clone())));
+    }
+    // A group is called by its name here, which is not for strangers.
+    for setting in &mut all {
+        setting.reported.0 = format!("origin.{number}{}", &setting.name[prefix.len()..]);
     }
     all
 }
@@ -289,7 +299,8 @@ fn has_part(group: &OriginGroup, part: &str) -> bool {
 }
 
 fn one<T: Clone>(setting: &Setting<T>, name: String, of: &T, said: String) -> InForce {
-    InForce { name, value: setting.show(of), said, changes_at: setting.changes_at.as_str() }
+    let reported = (name.clone(), setting.reported(of));
+    InForce { name, value: setting.show(of), said, changes_at: setting.changes_at.as_str(), reported }
 }
 
 /// Settings whose values differ.
@@ -464,5 +475,103 @@ fn place(source: Option<&ValueSource>) -> String {
         Some(ValueSource::Line(file, line)) => format!("{file}:{line}"),
         Some(ValueSource::Flag(flag)) => format!("--{flag}"),
         Some(ValueSource::Computed(reason)) => format!("computed: {reason}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Texts of many forms, so that each setting that takes a text takes one of them.
+    const TEXTS: [&str; 24] = [
+        "hunter2-hunter2",
+        "/hunter2",
+        "http://joe:hunter2@127.0.0.1:1",
+        "http://hunter2.example/hunter2?a=hunter2",
+        "https://hunter2.example/",
+        "hunter2.example",
+        "hunter2.example:80",
+        "X-A: hunter2",
+        "X-A",
+        "HUNTER=hunter2",
+        "HUNTER2",
+        "icap://hunter2.example/x",
+        "ldap://hunter2.example",
+        "nats://hunter2.example:4222",
+        "socks5://hunter2.example:1",
+        "hunter2@a.example",
+        "(uid={user}hunter2)",
+        "(member={dn}hunter2)",
+        "unix:/hunter2",
+        "http+unix:/hunter2",
+        "10.1.2.3",
+        "10.1.2.3:80",
+        "10.1.2.0/24",
+        "(url|hunter2)",
+    ];
+
+    /// Sets each setting to all of these texts that it takes, and gives the number of those that were taken.
+    fn nothing_is_reported<T: Clone>(settings: &[Setting<T>], like: &T) -> usize {
+        let mut all = 0;
+        for setting in settings {
+            let mut taken = 0;
+            for text in TEXTS {
+                let mut to = like.clone();
+                if setting.take_text(&mut to, text).is_err() {
+                    continue;
+                }
+                let reported = setting.reported(&to);
+                for part in ["hunter2", "HUNTER", "joe", "10.1.2", "X-A"] {
+                    assert!(!reported.contains(part), "{}: {reported}", setting.name);
+                }
+                taken += 1;
+            }
+            let must = ["secret or none", "name", "file", "file or folder", "text", "texts", "URL", "host"];
+            assert!(taken > 0 || !must.contains(&setting.form()), "{} takes none of the texts", setting.name);
+            all += taken;
+        }
+        all
+    }
+
+    #[test]
+    fn no_report_has_a_text_that_somebody_wrote() {
+        let listen = Listen::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 3128)));
+        let files = CertificateFiles { chain: PathBuf::new(), key: PathBuf::new() };
+        let group = any_group();
+        let (rule, parts) = (RuleSettings::default(), PARTS_OF_ORIGIN.iter());
+        let all = nothing_is_reported(SETTINGS, &Config::default())
+            + nothing_is_reported(LISTEN, &listen)
+            + nothing_is_reported(LISTEN_TLS, &files)
+            + nothing_is_reported(SITE, &any_site())
+            + nothing_is_reported(SITE_ROUTE, &any_route())
+            + nothing_is_reported(STORE_RULE, &StoreRule::default())
+            + nothing_is_reported(MIRROR, &any_mirror())
+            + nothing_is_reported(LIST, &List::default())
+            + nothing_is_reported(BANDWIDTH, &BandwidthSettings::default())
+            + nothing_is_reported(PARENT, &Parent::default())
+            + nothing_is_reported(SIBLING, &Sibling::default())
+            + nothing_is_reported(PYTHON, &Python::default())
+            + nothing_is_reported(ORIGIN, &group)
+            + parts.map(|(_, settings)| nothing_is_reported(settings, &group)).sum::<usize>()
+            + nothing_is_reported(ORIGIN_MEMBER, &OriginMember::default())
+            + nothing_is_reported(ICAP, &Icap::default())
+            + nothing_is_reported(RULE, &rule)
+            + nothing_is_reported(RULE_WHEN, &rule.when)
+            + nothing_is_reported(RULE_DO, &rule.does)
+            + nothing_is_reported(HELPER, &Helper::default())
+            + nothing_is_reported(LOGIN, &Login::default());
+        assert!(all > 400, "{all} texts were taken");
+    }
+
+    #[test]
+    fn a_report_has_numbers_and_words_of_choices() {
+        let config = Config { memory_bytes: 64_000_000, ..Config::default() };
+        let reported = |name: &str| {
+            let setting = SETTINGS.iter().find(|setting| setting.name == name).unwrap();
+            setting.reported(&config)
+        };
+        assert_eq!(reported("memory"), "\"64MB\"");
+        assert_eq!(reported("admin_token"), "none");
+        assert_eq!(reported("disk_admission"), "auto");
     }
 }

@@ -13,6 +13,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 use toml::de::DeValue;
 
+/// Stands in a report for a value that is not for it.
+const SET: &str = "(set)";
+
 /// The shortest secret.
 const SECRET_LETTERS_MIN: usize = 12;
 
@@ -218,6 +221,37 @@ impl<T: Clone> Setting<T> {
                 format!("[{}]", read(of).iter().map(quoted).collect::<Vec<_>>().join(", "))
             }
         }
+    }
+
+    /// The value for a report that strangers read: numbers, times, flags, and words of choices that the form names. Of texts that
+    /// somebody wrote, of paths and of secrets only that there is one.
+    pub fn reported(&self, of: &T) -> String {
+        let of = &mut of.clone();
+        let texts = match &self.field {
+            Field::Path(_) | Field::PathIfAny(_) | Field::Name(_) => {
+                vec![self.show_at(of).trim_matches('"').to_owned()]
+            }
+            Field::Secret(slot) => vec![slot(of).as_ref().map_or("none", |_| SET).to_owned()],
+            Field::Text { read, .. } => vec![read(of)],
+            Field::Texts { read, .. } => read(of),
+            Field::Size(_) | Field::SizeIfAny(_) | Field::SizeOrNone(_) | Field::Buffer(_) => return self.show_at(of),
+            Field::Count(_) | Field::CountOrNone(_) | Field::Percent(_) | Field::Share(_) => return self.show_at(of),
+            Field::Time(_) | Field::TimeOrNone(_) | Field::Flag(_) | Field::FlagOrAuto(_) => return self.show_at(of),
+        };
+        let is_list = matches!(self.field, Field::Texts { .. });
+        let shown = texts.iter().map(|text| match text.as_str() {
+            "" => "none",
+            text if self.is_choice(text) => text,
+            _ => SET,
+        });
+        let shown = shown.collect::<Vec<_>>().join(", ");
+        if is_list { format!("[{shown}]") } else { shown }
+    }
+
+    /// Whether a text is `none`, or a word that stands in the form of this setting.
+    fn is_choice(&self, text: &str) -> bool {
+        let mut words = self.form().split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '-'));
+        text == "none" || words.any(|word| word == text)
     }
 
     /// Takes a value of a TOML file.

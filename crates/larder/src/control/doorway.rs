@@ -14,12 +14,16 @@ const WAITING_MAX: usize = 256;
 /// Requests at a time that take a while to answer. Further ones are answered 503.
 const ASKING_MAX: usize = 64;
 
+/// Requests for the documentation at a time. They need no token, and so take no permits of those that do.
+const READING_MAX: usize = 16;
+
 /// The limits of one listener. The control socket, which only the owner can open, has limits of its own, so that
 /// clients of the admin listener can't lock the owner out.
 #[derive(Clone)]
 pub(super) struct Doorway {
     waiting: Rc<Waiting>,
     asking: Arc<Semaphore>,
+    reading: Arc<Semaphore>,
 }
 
 #[derive(Default)]
@@ -31,7 +35,8 @@ struct Waiting {
 
 impl Doorway {
     pub(super) fn new() -> Doorway {
-        Doorway { waiting: Rc::default(), asking: Arc::new(Semaphore::new(ASKING_MAX)) }
+        let [asking, reading] = [ASKING_MAX, READING_MAX].map(|most| Arc::new(Semaphore::new(most)));
+        Doorway { waiting: Rc::default(), asking, reading }
     }
 
     /// A connection begins to wait for its client.
@@ -52,6 +57,11 @@ impl Doorway {
     /// The permit for a costly request; `None` when there are too many.
     pub(super) fn ask(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.asking).try_acquire_owned().ok()
+    }
+
+    /// The permit for a part of the documentation; `None` when there are too many.
+    pub(super) fn read(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.reading).try_acquire_owned().ok()
     }
 }
 
@@ -103,7 +113,10 @@ mod tests {
         let doorway = Doorway::new();
         let asking: Vec<_> = (0..ASKING_MAX).map(|_| doorway.ask().unwrap()).collect();
         assert!(doorway.ask().is_none());
-        drop(asking);
+        let reading: Vec<_> = (0..READING_MAX).map(|_| doorway.read().unwrap()).collect();
+        assert!(doorway.read().is_none());
+        drop((asking, reading));
+        assert!(doorway.read().is_some());
         assert!(doorway.ask().is_some());
     }
 }

@@ -23,6 +23,7 @@ const WRITE_WITHIN: Duration = Duration::from_secs(5);
 pub(super) async fn stream<S: AsyncWrite + Unpin>(admin: &Arc<Admin>, mut stream: S) -> io::Result<()> {
     let mut head = ResponseHead::new(200);
     head.fields.push("Content-Type", EVENTS);
+    head.fields.push("Cache-Control", "no-store");
     policy_fields(&mut head);
     // nginx and proxies like it are not to buffer the stream.
     head.fields.push("X-Accel-Buffering", "no");

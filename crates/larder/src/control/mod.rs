@@ -4,6 +4,7 @@
 
 mod api;
 mod browse;
+mod docs;
 mod doorway;
 mod events;
 mod guard;
@@ -42,6 +43,7 @@ use crate::record::{Network, Way};
 use crate::run::control::{RELOAD_WAIT, Reloaded};
 use crate::script::may_be_of_script;
 use crate::shared::{Command, Shared};
+use crate::troubles;
 use browse::Housekeeping;
 use doorway::{Doorway, Wait};
 use larder_wire::parse::{self, HeadLimits, Parsed};
@@ -322,14 +324,15 @@ enum SentParts {
 struct Reply {
     status: u16,
     content_type: &'static str,
-    body: String,
-    /// The methods that the path has, when it was asked by another.
-    allow: Option<String>,
+    body: Vec<u8>,
+    cache_control: &'static str,
+    /// Fields that few replies have.
+    further: Vec<(&'static str, String)>,
 }
 
 impl Reply {
     fn of(status: u16, content_type: &'static str, body: String) -> Reply {
-        Reply { status, content_type, body, allow: None }
+        Reply { status, content_type, body: body.into_bytes(), cache_control: "no-store", further: Vec::new() }
     }
 
     fn text(status: u16, body: impl Into<String>) -> Reply {
@@ -340,8 +343,8 @@ impl Reply {
     fn other_method(routes: impl Iterator<Item = &'static Route>) -> Reply {
         let methods =
             routes.flat_map(|route| if route.method == "GET" { vec!["GET", "HEAD"] } else { vec![route.method] });
-        let allow = Some(methods.collect::<Vec<_>>().join(", "));
-        Reply { allow, ..Reply::text(405, "this path has another method: docs/openapi.yaml lists all") }
+        let further = vec![("Allow", methods.collect::<Vec<_>>().join(", "))];
+        Reply { further, ..Reply::text(405, "this path has another method: docs/openapi.yaml lists all") }
     }
 
     fn json(status: u16, value: &impl Serialize) -> Reply {
@@ -358,11 +361,15 @@ impl Reply {
     fn bytes(&self, parts: SentParts) -> Vec<u8> {
         let mut head = ResponseHead::new(self.status);
         head.fields.push("Content-Type", self.content_type);
-        head.fields.push("Content-Length", self.body.len().to_string());
+        // A 304 has no length but that of the 200 which it stands for (RFC 9110 section 8.6).
+        if self.status != 304 {
+            head.fields.push("Content-Length", self.body.len().to_string());
+        }
         head.fields.push("Date", date::format_date(clock::now()));
+        head.fields.push("Cache-Control", self.cache_control);
         policy_fields(&mut head);
-        if let Some(allow) = &self.allow {
-            head.fields.push("Allow", allow);
+        for (name, value) in &self.further {
+            head.fields.push(name, value);
         }
         if self.status == 401 {
             head.fields.push("WWW-Authenticate", "Basic realm=\"larder\", charset=\"UTF-8\"");
@@ -371,7 +378,7 @@ impl Reply {
         let mut out = Vec::with_capacity(512 + self.body.len());
         encode::response_head(&mut out, &head);
         if parts == SentParts::HeadAndBody {
-            out.extend_from_slice(self.body.as_bytes());
+            out.extend_from_slice(&self.body);
         }
         out
     }
@@ -379,7 +386,6 @@ impl Reply {
 
 /// Fields that tell a browser what it may do with an answer.
 fn policy_fields(head: &mut ResponseHead) {
-    head.fields.push("Cache-Control", "no-store");
     head.fields.push("X-Content-Type-Options", "nosniff");
     head.fields.push("Content-Security-Policy", POLICY);
     head.fields.push("Referrer-Policy", "no-referrer");
@@ -391,7 +397,8 @@ async fn answer(admin: &Arc<Admin>, request: &RequestHead, through: Through, doo
         Err(refused) => return Response::Reply(refused),
     };
     // Probes of health do not wait for a permit, however many costly requests there are.
-    let _asking = match (route.answer.takes_a_while(), doorway.ask()) {
+    let permit = if matches!(route.answer, Answering::Docs) { doorway.read() } else { doorway.ask() };
+    let _asking = match (route.answer.takes_a_while(), permit) {
         (true, None) => return Response::Reply(Reply::text(503, "too many ask already: come again in a moment")),
         (_, asking) => asking,
     };
@@ -408,6 +415,13 @@ async fn answer(admin: &Arc<Admin>, request: &RequestHead, through: Through, doo
         Answering::FromDisk(answer) => {
             let (admin, query) = (Arc::clone(admin), query.to_owned());
             match tokio::task::spawn_blocking(move || answer(&admin, &query)).await {
+                Ok(reply) => reply,
+                Err(error) => Reply::text(500, error.to_string()),
+            }
+        }
+        Answering::Docs => {
+            let wanted = docs::Wanted::of(request, path);
+            match tokio::task::spawn_blocking(move || docs::reply(&wanted)).await {
                 Ok(reply) => reply,
                 Err(error) => Reply::text(500, error.to_string()),
             }
@@ -472,6 +486,8 @@ enum Answering {
     Now(fn(&Admin, &str) -> Reply),
     /// By a function that may wait for the disk, such as one that reads stored responses; it is given the query.
     FromDisk(fn(&Admin, &str) -> Reply),
+    /// By a part of the documentation, which is rendered and compressed the first time.
+    Docs,
     /// When the purge is in force, and on disk.
     Purge,
     /// When the workers have said which requests they had.
@@ -527,6 +543,7 @@ impl Route {
         match self.answer {
             Answering::FromDisk(_) | Answering::Purge | Answering::Requests | Answering::Explain => true,
             Answering::Request | Answering::Hot | Answering::Events => false,
+            Answering::Docs => true,
             Answering::Now(_) => page::is_at(self.path) || guard::OPEN.contains(&self.path),
         }
     }
@@ -550,6 +567,9 @@ pub static ROUTES: &[Route] = &[
         Some(file) => Reply::file(file),
         None => Reply::text(404, "the page has no such file"),
     }),
+    Route::waits("/docs", Answering::Docs),
+    Route::waits("/docs/", Answering::Docs),
+    Route::waits("/docs/*", Answering::Docs),
     Route::reads("/healthz", |_, _| Reply::text(200, "ok")),
     Route::reads("/readyz", |admin, _| match admin.is_ready() {
         true => Reply::text(200, "ready"),
@@ -625,6 +645,7 @@ pub static ROUTES: &[Route] = &[
         Reply::json(200, &api::Done { done: true })
     }),
     Route { method: "POST", path: "/purge", changes: true, socket_only: false, answer: Answering::Purge },
+    Route::of_socket("GET", "/troubles", |_, _| Reply::json(200, &troubles::all())),
     Route::of_socket_from_disk("GET", "/store/list", browse::sorted),
     Route::of_socket_from_disk("POST", "/store/gc/choose", |admin, query| {
         browse::collect(admin, query, Housekeeping::Choose)

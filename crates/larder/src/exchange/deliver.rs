@@ -5,6 +5,7 @@
 
 mod ranges;
 
+use super::docs;
 use super::pace::Pace;
 use super::presence::Presence;
 use super::stream::{AnswerBody, AnswerFields, AnswerHead, BodyEnd, CacheStatus, ClientStream, Dynamic};
@@ -697,7 +698,7 @@ fn note_rules<S: ClientStream>(stream: &S, page: &Page, record: &mut Record) -> 
 
 /// Hands over a page; gives the number of body bytes that are sent.
 pub fn send_page<S: ClientStream>(stream: &mut S, page: &Page, is_head: bool, now: Stamp, name: Option<Id>) -> u64 {
-    let text = page.body();
+    let text = page.body_with_docs(|| docs::address(stream.env(), stream.peer()));
     let length = text.len() as u64;
     let body = match page.status {
         // These have no body, whatever a script gives them (RFC 9110 section 6.4.1).

@@ -4,6 +4,7 @@
 mod away;
 mod by_table;
 pub mod deliver;
+mod docs;
 mod head_alone;
 mod hooked;
 pub mod icap;

@@ -80,7 +80,9 @@ pub(super) async fn supervise(pool: Arc<Pool>) {
                         !has_answered && lived < QUICK_END && end != End::Stopped
                     }
                     Ok(Err(error)) => {
-                        tracing::error!("helper {}: cannot start {}: {error}", config.name, config.command.join(" "));
+                        // Its arguments may have a secret.
+                        let program = config.command.first().map_or("", String::as_str);
+                        tracing::error!("helper {}: cannot start {program}: {error}", config.name);
                         true
                     }
                     Err(_) => true,

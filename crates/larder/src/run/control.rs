@@ -130,6 +130,12 @@ impl Client {
         self.call("GET", path)
     }
 
+    /// The server's answer at a path, as text.
+    pub fn text(&self, path: &str) -> io::Result<String> {
+        let answer = self.ask("GET", path)?;
+        Ok(String::from_utf8_lossy(body(&answer)?).into_owned())
+    }
+
     /// The lines of a stream of events, from behind its head on. A stream without an event for ten seconds is broken.
     pub fn events(&self, path: &str) -> io::Result<impl BufRead> {
         let mut lines = BufReader::new(self.send("GET", path)?);

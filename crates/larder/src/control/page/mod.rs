@@ -19,6 +19,9 @@ pub(super) const INDEX: File = File { name: "index.html", content_type: HTML, te
 static FILES: &[File] = &[
     File { name: "larder.svg", content_type: IMAGE, text: include_str!("larder.svg") },
     File { name: "page.css", content_type: STYLE, text: include_str!("page.css") },
+    File { name: "docs.css", content_type: STYLE, text: include_str!("docs.css") },
+    File { name: "docs.js", content_type: SCRIPT, text: include_str!("docs.js") },
+    File { name: "theme.js", content_type: SCRIPT, text: include_str!("theme.js") },
     File { name: "page.js", content_type: SCRIPT, text: include_str!("page.js") },
     File { name: "api.js", content_type: SCRIPT, text: include_str!("api.js") },
     File { name: "words.js", content_type: SCRIPT, text: include_str!("words.js") },
@@ -39,9 +42,10 @@ pub(super) fn file(path: &str) -> Option<File> {
     FILES.iter().find(|file| file.name == name).copied()
 }
 
-/// Whether this path is one of the page's own files, which are the same everywhere and tell nothing of this server.
+/// Whether this path is one of the page's own files or of the documentation, which are the same everywhere and tell nothing of
+/// this server.
 pub(super) fn is_at(path: &str) -> bool {
-    path == "/" || path.starts_with(FOLDER)
+    path == "/" || path.starts_with(FOLDER) || path == "/docs" || path.starts_with("/docs/")
 }
 
 #[cfg(test)]

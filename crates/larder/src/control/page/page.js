@@ -1,4 +1,4 @@
-// Starts the page: which view is shown, light or dark, the stream of events, the dialogs that all views share.
+// Starts the page: which view is shown, the stream of events, the dialogs that all views share.
 
 import { follow, get } from "./api.js";
 import { Applications } from "./applications.js";
@@ -9,30 +9,6 @@ import { Settings, Upstreams } from "./settings.js";
 import { say, span } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
-
-/* Light and dark */
-
-const THEMES = ["auto", "light", "dark"];
-const wantsDark = matchMedia("(prefers-color-scheme: dark)");
-
-function wanted() {
-  const kept = localStorage.getItem("larder-theme");
-  return THEMES.includes(kept) ? kept : "auto";
-}
-
-function paint() {
-  const theme = wanted();
-  document.documentElement.dataset.theme = theme === "auto" ? (wantsDark.matches ? "dark" : "light") : theme;
-  byId("theme").textContent = { auto: "◐ Auto", light: "○ Light", dark: "● Dark" }[theme];
-  byId("theme").setAttribute("aria-label", `Colours: ${theme}. Change`);
-}
-
-byId("theme").addEventListener("click", () => {
-  localStorage.setItem("larder-theme", THEMES[(THEMES.indexOf(wanted()) + 1) % THEMES.length]);
-  paint();
-});
-wantsDark.addEventListener("change", paint);
-paint();
 
 /* Dialogs */
 

@@ -5,6 +5,7 @@ mod admin;
 mod api_random;
 mod authors;
 mod bandwidth;
+mod bugreport;
 mod check;
 mod client_certificates;
 mod compression;
@@ -66,6 +67,7 @@ mod tls_sessions;
 mod traces;
 mod upgrades;
 mod watched;
+mod watching;
 mod ways;
 
 pub use schemes::write_pair;
