@@ -338,6 +338,8 @@ impl Fetch {
 
     /// Sends the request a second time, with the fields for its present `kind`.
     async fn ask_anew(&mut self) -> Result<OriginAnswer, UpstreamFault> {
+        // The home of the key may have given the first answer, and the origin may give this one.
+        self.is_cold_copy.set(false);
         let fields = self.fields_for_origin();
         Box::pin(self.ask_origin(&fields)).await
     }
