@@ -202,7 +202,7 @@ fn a_validation_may_forbid_the_coding_of_what_is_stored() {
             let terms = Terms { coded, ..terms };
             let renewed = policy::renew(&request(""), (&head, &terms), &response(says), LATER, &shared());
             let came = renewed.map_or_else(NotStored::as_str, |_| "yes");
-            rows.check(&format!("{says} on {coded:?}"), came.to_owned(), expected);
+            rows.check(&format!("{says} on {coded:?}"), came, expected);
         }
     }
 }
