@@ -1,5 +1,7 @@
 //! Media types of responses whose bodies may be compressed, as settings name them.
 
+use larder_wire::fields::is_token;
+
 /// Whether bodies of this type, in lower case, are compressed already: to compress them again takes time and saves nothing.
 pub fn is_compressed(media_type: &str) -> bool {
     let starts = ["video/", "audio/", "font/woff", "application/font-woff"];
@@ -12,9 +14,7 @@ pub fn is_compressed(media_type: &str) -> bool {
 
 /// Whether the text is a media type, or `text/*`.
 pub fn is_media_type(text: &str) -> bool {
-    let is_token = |part: &str| {
-        !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
-    };
+    let is_token = |part: &str| is_token(part.as_bytes());
     let is_plain = |name: &str| !name.contains('*') || text == "text/*";
     text.split_once('/').is_some_and(|(kind, name)| is_token(kind) && is_token(name) && is_plain(name))
 }

@@ -445,6 +445,8 @@ impl Cache {
         state.loaded
             || self.disk.is_none()
             || lookup.disk == Disk::Seen
+            // Without a range nothing is taken in part: it is the response for this request.
+            || !lookup.request.fields.contains("Range")
             || chosen.terms.as_ref().is_some_and(|terms| terms.answers(lookup.request))
     }
 

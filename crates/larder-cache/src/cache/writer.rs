@@ -375,10 +375,10 @@ impl Writer {
         self.entry.let_pass();
     }
 
-    /// The part of a stored answer that came stays, if the rest of the same can be asked for.
+    /// The part of a stored answer that came stays, if the rest of the same can be asked for and it would be kept as a whole.
     fn end_failed(&mut self, failure: Failure) {
         self.done = true;
-        if self.entry.settle_in_part(&failure) {
+        if !self.is_for_its_readers && self.entry.settle_in_part(&failure) {
             self.entry.add_puts(self.spool.iter_mut().flat_map(|spool| spool.finish()));
             return self.cache.admit(&self.entry);
         }
@@ -454,12 +454,31 @@ mod tests {
         assert!(cache.stats().memory_bytes < 100_000, "its memory is free again");
     }
 
-    /// An entry of a part is left when its body and its head are on disk.
+    /// A neighbour keeps it: the part that came before it broke off is of no more use here than all of it would have been.
     #[test]
-    fn a_part_that_nobody_asks_for_holds_nothing_more_once_it_is_on_disk() {
-        let (_folder, store, cache) = lab();
-        let (reader, writer) = cache.beside(KEY);
-        let entry = reader.entry().clone();
+    fn a_response_for_its_readers_that_breaks_off_leaves_with_them() {
+        for (is_for_its_readers, left) in [(false, 1), (true, 0)] {
+            let (_folder, store, cache) = lab();
+            let (mut reader, mut writer) = cache.beside(KEY);
+            if is_for_its_readers {
+                writer.is_for_its_readers();
+            }
+            writer.store(mendable(), Some(100_000));
+            writer.push(vec![1; 50_000].into());
+            drop(writer);
+            let (mut cx, mut read) = (Context::from_waker(std::task::Waker::noop()), Vec::new());
+            let came = reader.poll_read(&mut cx, 0..100_000, &mut read);
+            assert!(matches!(came, Poll::Ready(Ok(50_000))), "{came:?}");
+            let lacks = reader.poll_read(&mut cx, 50_000..100_000, &mut read);
+            assert!(matches!(lacks, Poll::Ready(Err(_))), "its reader waits for no more: {lacks:?}");
+            drop(reader);
+            store.sync().wait();
+            assert_eq!((cache.stats().objects, store.stats().heads), (left, left), "{is_for_its_readers}");
+        }
+    }
+
+    /// The head of a response of which parts can be put together.
+    fn mendable() -> StoredHead {
         let mut head = ResponseHead::new(200);
         head.fields.push("ETag", "\"v1\"");
         head.fields.push("Cache-Control", "max-age=60");
@@ -468,7 +487,16 @@ mod tests {
         let times = Times { requested: Stamp(9), received: Stamp(9) };
         let storable = policy::storable(&request, &head, times, &policy::Settings::default());
         let Storable::Yes(terms) = storable else { panic!("{storable:?}") };
-        let fill = writer.store_part(StoredHead::new(head, Some(terms), Stamp(9)), &(3..4), 10);
+        StoredHead::new(head, Some(terms), Stamp(9))
+    }
+
+    /// An entry of a part is left when its body and its head are on disk.
+    #[test]
+    fn a_part_that_nobody_asks_for_holds_nothing_more_once_it_is_on_disk() {
+        let (_folder, store, cache) = lab();
+        let (reader, writer) = cache.beside(KEY);
+        let entry = reader.entry().clone();
+        let fill = writer.store_part(mendable(), &(3..4), 10);
         let mut fill = fill.expect("a strong tag permits a part");
         fill.push(&cache, vec![1].into());
         drop(fill);

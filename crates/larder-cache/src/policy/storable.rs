@@ -64,6 +64,8 @@ pub enum NotStored {
     Icap,
     /// A part that would take the place of a variant that its request did not select.
     OtherVariant,
+    /// A validation forbids the coding that this cache gave to the stored response ([`super::coded::is_forbidden`]).
+    Coded,
 }
 
 impl NotStored {
@@ -89,12 +91,14 @@ impl NotStored {
         NotStored::Hook,
         NotStored::Icap,
         NotStored::OtherVariant,
+        NotStored::Coded,
     ];
 
     /// Whether it says something of the next answer under the same key: a portal's page says nothing of the URL, a disk that is behind
-    /// nothing of later, and a part that another variant stands in the way of nothing of what others ask for.
+    /// nothing of later, a part that another variant stands in the way of nothing of what others ask for, and the next answer is stored
+    /// without the coding that the last one had.
     pub fn is_of_key(self) -> bool {
-        !matches!(self, NotStored::Portal | NotStored::DiskBehind | NotStored::OtherVariant)
+        !matches!(self, NotStored::Portal | NotStored::DiskBehind | NotStored::OtherVariant | NotStored::Coded)
     }
 
     /// The word that logs and pages show.
@@ -116,6 +120,7 @@ impl NotStored {
             NotStored::TooLong => "too-long",
             NotStored::DiskBehind => "disk-behind",
             NotStored::OtherVariant => "other-variant",
+            NotStored::Coded => "coded",
             NotStored::Address => "address",
             NotStored::Portal => "portal",
             NotStored::Hook => "hook",

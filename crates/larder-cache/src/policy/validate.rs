@@ -170,6 +170,9 @@ pub fn renew(
     renewed.initial_age = freshness::initial_age(validation, renewed.date, times);
     by_hook::give(&mut renewed, Some(request), &head, &directives.control, &by_hook::go_on(settings, terms));
     head = head_to_store(&head, settings);
+    if terms.coded.is_some() && coded::is_forbidden(&head.fields) {
+        return Err(NotStored::Coded);
+    }
     renewed.coded = terms.coded;
     coded::as_before(&mut head, terms);
     super::dated(&mut head, times.received);

@@ -104,6 +104,24 @@ fn ranges_apply_or_are_ignored() {
     assert!(!policy::range_applies(&request("GET"), &response(tag), false), "no range, no part");
 }
 
+/// A body that may be coded has one modification time for all its codings, and a tag for each.
+#[test]
+fn a_time_names_no_coding() {
+    let dated = "200 | ETag: \"a\" | Last-Modified: {-900} | Date: {0}";
+    for (held, condition, applies) in [
+        (dated, "", true),
+        (dated, " | If-Range: \"a\"", true),
+        (dated, " | If-Range: \"b\"", false),
+        (dated, " | If-Range: {-900}", false),
+        (dated, " | If-Range: \"a\" | If-Range: \"a\"", false),
+        ("200 | ETag: W/\"a-br\"", " | If-Range: W/\"a-br\"", false),
+        ("200 | ETag: W/\"a-br\"", " | If-Range: \"a-br\"", false),
+    ] {
+        let asked = format!("GET | Range: bytes=0-1{condition}");
+        assert_eq!(policy::range_applies(&request(&asked), &response(held), true), applies, "{asked} on {held}");
+    }
+}
+
 #[test]
 fn parts_of_one_representation_combine() {
     let part = "206 | Content-Range: bytes 0-9/20 | ETag: \"a\"";

@@ -2,7 +2,7 @@
 
 use super::policy_words;
 
-use larder_cache::policy::{self, Mode, SetCookie, Settings, Terms, Times};
+use larder_cache::policy::{self, Coding, Mode, NotStored, SetCookie, Settings, Terms, Times};
 use larder_wire::ResponseHead;
 use larder_wire::date::Stamp;
 use policy_words::{Rows, T0, private, request, response, shared, terms, text};
@@ -181,6 +181,30 @@ fn a_validation_renews_the_terms() {
     assert_eq!(renewed("", held, "304 | Cache-Control: private, max-age=9", &private()), "0 9 max-age");
     assert_eq!(renewed("GET | Authorization: x", held, "304 | Cache-Control: max-age=9", &private()), "0 9 max-age");
     assert_eq!(renewed("", held, "304 | Set-Cookie: a=b", &private()), "0 60 max-age");
+}
+
+#[test]
+fn a_validation_may_forbid_the_coding_of_what_is_stored() {
+    let held = "200 | Date: {0} | Cache-Control: max-age=60 | ETag: \"a\"";
+    let table = [
+        ("304", "yes"),
+        ("304 | Vary: X-Color", "yes"),
+        // This cookie is not stored (section 3 of RFC 9111 is obeyed without it).
+        ("304 | Set-Cookie: a=b | Cache-Control: public, max-age=9", "yes"),
+        ("304 | Vary: Cookie", "coded"),
+        ("304 | Cache-Control: max-age=9, no-transform", "coded"),
+        ("304 | Cache-Control: no-store, no-transform", "no-store"),
+    ];
+    let mut rows = Rows::default();
+    for (says, expected) in table {
+        for (coded, expected) in [(Some(Coding::Gzip), expected), (None, expected.replace("coded", "yes").as_str())] {
+            let (head, terms) = stored(held);
+            let terms = Terms { coded, ..terms };
+            let renewed = policy::renew(&request(""), (&head, &terms), &response(says), LATER, &shared());
+            let came = renewed.map_or_else(NotStored::as_str, |_| "yes");
+            rows.check(&format!("{says} on {coded:?}"), came, expected);
+        }
+    }
 }
 
 #[test]

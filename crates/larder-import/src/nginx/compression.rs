@@ -29,8 +29,12 @@ impl Reader {
             });
             codings.push(level.map_or(coding.to_owned(), |level| format!("{coding}:{level}")));
             if let Some((words, note)) = first(format!("{name}_types")) {
-                is_for_any_type |= words.iter().any(|word| word == "*");
-                self.draft.fate(note, Fate::Translated, "types that are compressed already are left out");
+                let (fate, text) = match words.iter().any(|word| word == "*") {
+                    true => (Fate::Different, "the types that Larder compresses where none are named"),
+                    false => (Fate::Translated, "types that are compressed already are left out"),
+                };
+                is_for_any_type |= fate == Fate::Different;
+                self.draft.fate(note, fate, text);
                 let words = words.into_iter().map(|word| word.to_ascii_lowercase());
                 types.extend(words.filter(|word| is_media_type(word) && !is_compressed(word)));
             }

@@ -342,6 +342,19 @@ fn codings_of_nginx_are_those_of_a_site() {
     assert!(find(Some("/plain")).get("compression").is_none(), "{}", imported.toml);
 }
 
+/// nginx codes each type then, Larder those of which it knows that it helps.
+#[test]
+fn any_type_is_not_what_larder_codes() {
+    for (types, fate) in [("*", Fate::Different), ("text/css *", Fate::Different), ("text/css", Fate::Translated)] {
+        let text = format!(
+            "http {{ server {{ listen 80; server_name a.test; gzip on; gzip_types {types}; location / {{ proxy_pass http://10.0.0.1; }} }} }}"
+        );
+        let imported = imported(Format::Nginx, &text, &mut NoFiles);
+        let note = imported.notes.iter().find(|note| note.directive == "gzip_types").unwrap();
+        assert_eq!(note.fate, fate, "{types}: {}", note.text);
+    }
+}
+
 /// `larder check` refuses archives, and would take a size for another one.
 #[test]
 fn types_and_sizes_of_codings_are_read_as_nginx_reads_them() {

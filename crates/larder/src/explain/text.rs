@@ -421,6 +421,7 @@ pub(super) fn not_stored(why: &str) -> &str {
             "the name led to an address that is closed to clients elsewhere, who would find the answer by that name (address)"
         }
         "other-variant" => "it is a part, and would take the place of a response for other requests (other-variant)",
+        "coded" => "it is stored coded, and its origin no longer permits that (coded)",
         "portal" => "it is a page in the place of a file, as a network sends it that wants a login first (portal)",
         "icap" => "a service of ICAP was not asked, or made an answer of it that may not be for all (icap)",
         other => other,

@@ -19,9 +19,7 @@ use compressed::Begun;
 use larder_cache::cache::{Fill, Writer};
 use larder_cache::entry::{Failure, FailureKind, PinnedEntry, ReuseReason};
 use larder_cache::head::StoredHead;
-use larder_cache::policy::{
-    self, Asked, FreshnessFacts, HeadSays, HookTerms, NotStored, Storable, Terms, Times, coded,
-};
+use larder_cache::policy::{self, Asked, FreshnessFacts, HeadSays, HookTerms, NotStored, Storable, Terms, Times};
 use larder_wire::date::Stamp;
 use larder_wire::etag::ETag;
 use larder_wire::{Fields, Method, RequestHead, ResponseHead, hop};
@@ -339,6 +337,8 @@ impl Fetch {
 
     /// Sends the request a second time, with the fields for its present `kind`.
     async fn ask_anew(&mut self) -> Result<OriginAnswer, UpstreamFault> {
+        // The home of the key may have given the first answer, and the origin may give this one.
+        self.is_cold_copy.set(false);
         let fields = self.fields_for_origin();
         Box::pin(self.ask_origin(&fields)).await
     }
@@ -493,12 +493,10 @@ impl Fetch {
                 let settings = by_rule.as_ref().unwrap_or_else(|| self.policy());
                 let head = validation_of_judged(&kept.head, head);
                 match policy::renew(&self.request, (&kept.head, terms), &head, times, settings) {
-                    Ok((head, terms)) if terms.coded.is_some() && coded::is_forbidden(&head.fields) => {
-                        cache.drop_entry(&entry);
-                    }
                     Ok((head, terms)) => {
                         entry.renew(StoredHead::new(head, Some(terms), times.received), self.writer.epoch());
                     }
+                    Err(NotStored::Coded) => cache.drop_entry(&entry),
                     Err(_) => {}
                 }
             }

@@ -6,7 +6,7 @@ use crate::icap::validation_of_judged;
 use crate::record::Keeping;
 use larder_cache::entry::PinnedEntry;
 use larder_cache::head::StoredHead;
-use larder_cache::policy::{self, Terms, Times, coded};
+use larder_cache::policy::{self, Terms, Times};
 use larder_wire::ResponseHead;
 use larder_wire::etag::ETag;
 use std::sync::Arc;
@@ -66,11 +66,6 @@ fn renew(
     let settings = by_rule.as_ref().unwrap_or_else(|| fetch.policy());
     let said = validation_of_judged(stored.0, head);
     let why = match policy::renew(&fetch.request, stored, &said, times, settings) {
-        // This client gets the coded body once more, nobody else does.
-        Ok((head, terms)) if terms.coded.is_some() && coded::is_forbidden(&head.fields) => {
-            fetch.env.common.cache.drop_entry(entry);
-            return false;
-        }
         Ok((head, terms)) => {
             entry.renew(StoredHead::new(head, Some(terms), times.received), fetch.writer.epoch());
             return true;
@@ -79,9 +74,12 @@ fn renew(
     };
     let cache = &fetch.env.common.cache;
     fetch.notes.keeping.replace(Some(Keeping::Not(why)));
-    cache.mark_pass(fetch.writer.key().text(), times.received, why);
-    // A 304 for one user must not change what others get. One for all that forbids storing removes the stored response.
-    if policy::may_update(&fetch.request, head, fetch.policy()).is_ok() {
+    if why.is_of_key() {
+        cache.mark_pass(fetch.writer.key().text(), times.received, why);
+    }
+    // A 304 for one user must not change what others get. One for all that forbids storing removes the stored response; this client gets its
+    // body once more, coded or not.
+    if policy::may_update(&fetch.request, &said, settings).is_ok() {
         cache.drop_entry(entry);
     }
     false

@@ -230,7 +230,10 @@ fn judge_allowed(facts: &mut Facts<'_>, mut allowed: AllowedRoute, mut by_table:
         // A purge names a stored response, whichever listener stored it, so `route_refusal` does not apply.
         Some(true) => Ok(Verdict::Purge as fn(Ask) -> Verdict),
         Some(false) => Err(Verdict::Answer(denied("purge", "This client may not purge."))),
-        None => route_refusal(facts, &allowed).map_or(Ok(goes_no_further(facts).unwrap_or(Verdict::Allow)), Err),
+        None => match route_refusal(facts, &allowed) {
+            Some(refusal) => Err(refusal),
+            None => Ok(goes_no_further(facts).unwrap_or(Verdict::Allow)),
+        },
     };
     if let Some(by_table) = &mut by_table {
         by_table.reroute(&mut allowed.route);

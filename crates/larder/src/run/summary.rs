@@ -257,6 +257,7 @@ fn not_kept(why: &str) -> &str {
         "too-long" => "longer than the store takes; `object_bytes_max` changes that",
         "disk-behind" => "too long for memory, and the disk was behind with its writes",
         "other-variant" => "parts that would take the place of responses for other requests",
+        "coded" => "stored coded, which its origin no longer permits",
         other => other,
     }
 }

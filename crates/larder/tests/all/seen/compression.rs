@@ -190,6 +190,56 @@ fn curl_decodes_each_coding() {
     assert_eq!(lines, ["hit br", "hit gzip", "hit zstd", "uri-miss gzip", "vary-miss br", "vary-miss zstd"], "{log}");
 }
 
+/// It says from the first validation on that its bodies must not be transformed.
+fn serve_and_forbid(stream: &TcpStream) -> Option<()> {
+    let mut lines = BufReader::new(stream);
+    loop {
+        let head = stand::read_head(&mut lines)?;
+        let mut to = stream;
+        let fields = "ETag: \"v1\"\r\nContent-Type: text/plain\r\n";
+        if head.to_ascii_lowercase().contains("if-none-match:") {
+            FORBIDS.store(true, Ordering::SeqCst);
+            write!(to, "HTTP/1.1 304 Not Modified\r\n{fields}Cache-Control: max-age=60, no-transform\r\n\r\n").ok()?;
+            continue;
+        }
+        let caching = if FORBIDS.load(Ordering::SeqCst) { "max-age=60, no-transform" } else { "max-age=0" };
+        write!(to, "HTTP/1.1 200 OK\r\n{fields}Cache-Control: {caching}\r\nContent-Length: 5000\r\n\r\n").ok()?;
+        to.write_all(&words(1, 5000)).ok()?;
+    }
+}
+
+static FORBIDS: AtomicBool = AtomicBool::new(false);
+
+/// The record of the request that brought the 304 says why nothing is stored afterwards, and the next answer is stored as it comes.
+#[test]
+fn a_304_that_forbids_the_coding_is_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = stand::origin_that(serve_and_forbid);
+    let text = format!("[[site]]\nhosts = [\"site.test\"]\norigin = \"http://{origin}\"\ncompression = [\"gzip\"]\n");
+    let server = stand::server(folder.path(), &text);
+    let address = server.addresses()[0];
+    let mut codings = Vec::new();
+    for turn in 0..4 {
+        let (head, coded) = get(address, "GET", "/a", "Accept-Encoding: gzip\r\n");
+        codings.push(coding_of(&head));
+        assert_eq!(decoded(coding_of(&head), &coded), words(1, 5000), "{turn}: {head}");
+    }
+    assert_eq!(codings, [Some(Coding::Gzip), Some(Coding::Gzip), None, None]);
+    let admin = server.admin().expect("an admin address");
+    let mut recorded = Vec::new();
+    wait_for("the requests are recorded", || {
+        let listed: serde_json::Value = serde_json::from_str(body(&ask(admin, "/requests"))).unwrap();
+        recorded = listed["requests"].as_array().unwrap().clone();
+        recorded.len() == 4
+    });
+    let mut words: Vec<&str> = recorded.iter().map(|request| request["outcome"].as_str().unwrap()).collect();
+    words.sort_unstable();
+    assert_eq!(words, ["hit", "miss", "miss", "validated"]);
+    let validated = recorded.iter().find(|request| request["outcome"] == "validated").unwrap();
+    let told = ask(admin, &format!("/requests/{}", validated["id"].as_str().unwrap()));
+    assert!(told.contains("and its origin no longer permits that (coded)"), "{told}");
+}
+
 /// The origin still sends a little when the client has got some of it.
 static ENOUGH: AtomicBool = AtomicBool::new(false);
 
