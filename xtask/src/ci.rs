@@ -136,7 +136,8 @@ fn tests(root: &Path) -> Tally {
         Err(trouble) => return checked(Err(trouble)),
     };
     // Those that take longest, of Larder and Cacheoff, begin first.
-    programs.sort_by_key(|program| (!is_longest(program), program.name != "all", !program.folder.ends_with("cacheoff")));
+    programs
+        .sort_by_key(|program| (!is_longest(program), program.name != "all", !program.folder.ends_with("cacheoff")));
     let (waiting, total) = (Mutex::new(programs.into_iter()), Mutex::new(Tally::default()));
     let next = || waiting.lock().ok()?.next();
     std::thread::scope(|scope| {
