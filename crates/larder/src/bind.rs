@@ -135,11 +135,19 @@ fn number(path: &Path) -> Option<(u64, u64)> {
 fn bind_each(address: SocketAddr, workers: usize, transparent: Transparent) -> io::Result<Vec<TcpListener>> {
     probe(address)?;
     let first = bind(address, transparent)?;
-    let address = first.local_addr()?;
-    let mut sockets = vec![first];
+    let bound = first.local_addr()?;
+    let mut sockets = Vec::new();
     for _ in 1..workers {
-        sockets.push(bind(address, transparent)?);
+        sockets.push(match bind(bound, transparent) {
+            // No setting names the port that the kernel chose, so a sandbox refuses it (docs/sandbox.md): the workers share what waits
+            // in one socket.
+            Err(error) if address.port() == 0 && error.kind() == io::ErrorKind::PermissionDenied => {
+                first.try_clone()?
+            }
+            bound => bound?,
+        });
     }
+    sockets.push(first);
     Ok(sockets)
 }
 

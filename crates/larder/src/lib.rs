@@ -86,6 +86,7 @@ pub mod request_body;
 pub mod rules;
 pub mod run;
 pub mod sampling;
+pub mod sandbox;
 pub mod script;
 pub mod server;
 pub mod settle;

@@ -14,6 +14,7 @@ use crate::log::Sink;
 use crate::people::PreparedLogins;
 use crate::record::Query;
 use crate::run::control::Reloaded;
+use crate::sandbox;
 use crate::shared::{OpenListener, Shared, StartError, ValueSources, listener};
 use crate::tls::served::CertificateStamp;
 use crate::tls::site_certificates::SiteCertificates;
@@ -34,7 +35,10 @@ impl Shared {
     /// Reads the configuration again and puts it in force, or says why not and leaves all as it was.
     pub fn reload(&self) -> Result<Reloaded, String> {
         let mut listeners = self.listeners.lock();
-        let result = self.prepare_beside(&listeners).map(|prepared| self.put_in_force(prepared, &mut listeners));
+        let result = self
+            .prepare_beside(&listeners)
+            .map_err(sandbox::with_remedy)
+            .map(|prepared| self.put_in_force(prepared, &mut listeners));
         let count = if result.is_ok() { &self.reloads.done } else { &self.reloads.refused };
         count.fetch_add(1, Ordering::Relaxed);
         result
@@ -55,7 +59,7 @@ impl Shared {
 
     fn prepare(&self, listeners: &[OpenListener]) -> Result<Prepared, String> {
         let reread = self.reread.as_ref().ok_or("this server has no configuration that could be read again")?;
-        let Loaded { config: mut wanted, sources, .. } = reread()?;
+        let Loaded { config: mut wanted, sources, files, .. } = reread()?;
         let old = self.common.live.value();
         let (mut reloaded, mut from) = (Reloaded::default(), Config::clone(&old));
         for setting in manual::differences(&old, &wanted) {
@@ -112,6 +116,7 @@ impl Shared {
         if old.logins != wanted.logins {
             reloaded.changed.push("login".to_owned());
         }
+        sandbox::covers(&wanted, &files)?;
         reloaded.read_again = read_again(&wanted);
         let people = self.common.people.prepare(&wanted)?;
         let log = new_log(&old, &wanted)?;

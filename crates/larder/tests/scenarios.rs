@@ -3,14 +3,18 @@
 //!
 //! `SCENARIO=word` plays only the scripts whose path contains the word. A script's own settings stand in it
 //! after `config`; a line `#site KEY = VALUE` there is a setting of each `[[site]]`.
+//!
+//! `SANDBOX=1` plays them through processes of their own with `--sandbox`.
 
 use larder::config::{Config, Loaded};
 use larder::server::Server;
-use scenario::{Script, Target, Way};
+use scenario::{Script, Stage, Target, Way};
 use std::fmt::Write as _;
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -96,9 +100,22 @@ fn play_once(script: &Script, way: Way, tier: Tier) -> Result<(), String> {
         let _ = write!(text, "\n[[site]]\nhosts = [\"{name}.test\"]\norigin = \"{origin}\"\n");
         text.push_str(&of_sites.join("\n"));
     }
-    let loaded = Loaded::parse("script", &text, &[]).map_err(|report| report.to_string())?;
+    match std::env::var_os("SANDBOX") {
+        Some(_) => play_confined(stage, way, tier, &text, store.path()),
+        None => play_here(stage, way, tier, &text, store.path()),
+    }
+}
+
+/// Whether the disk is what a script is played with; one that says how much memory there is is about that.
+fn is_on_disk(tier: Tier, text: &str) -> bool {
+    matches!(tier, Tier::Disk) && !text.contains("memory") && !text.contains("object_bytes_max")
+}
+
+/// Through a server of this process.
+fn play_here(stage: Stage, way: Way, tier: Tier, text: &str, store: &Path) -> Result<(), String> {
+    let loaded = Loaded::parse("script", text, &[]).map_err(|report| report.to_string())?;
     let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let mut config = Config { admin: None, store: Some(store.path().to_owned()), workers: 2, ..loaded.config };
+    let mut config = Config { admin: None, store: Some(store.to_owned()), workers: 2, ..loaded.config };
     for listen in &mut config.listens {
         listen.address = free;
         if way == Way::Forward {
@@ -106,8 +123,7 @@ fn play_once(script: &Script, way: Way, tier: Tier) -> Result<(), String> {
             listen.forward.get_or_insert(true);
         }
     }
-    // A script that says how much memory there is is about that.
-    if let (Tier::Disk, false) = (tier, text.contains("memory") || text.contains("object_bytes_max")) {
+    if is_on_disk(tier, text) {
         config.memory_bytes = 200_000;
         config.memory_object_bytes_max = 50_000;
         config.disk_bytes = Some(64_000_000);
@@ -121,5 +137,45 @@ fn play_once(script: &Script, way: Way, tier: Tier) -> Result<(), String> {
     match panics {
         0 => result,
         some => Err(format!("{some} panics\n{}", result.err().unwrap_or_default())),
+    }
+}
+
+/// Through a process with a sandbox, which has the same settings.
+fn play_confined(stage: Stage, way: Way, tier: Tier, text: &str, store: &Path) -> Result<(), String> {
+    let in_words = |error: std::io::Error| error.to_string();
+    let listen = match way {
+        Way::Forward => "[[listen]]\naddress = \"127.0.0.1:0\"\nforward = true\n",
+        Way::Reverse | Way::Direct => "[[listen]]\naddress = \"127.0.0.1:0\"\n",
+    };
+    let mut text = match text.contains("[[listen]]") {
+        // The address of each is that one already.
+        true => text.replace("[[listen]]\naddress = \"127.0.0.1:0\"\n", listen),
+        false => format!("{text}\n{listen}"),
+    };
+    if is_on_disk(tier, &text) {
+        let of_disk = "memory = \"200kB\"\nmemory_object_bytes_max = \"50kB\"\ndisk = \"64MB\"\ndisk_free_min = 0\nobject_bytes_max = \"1000GB\"\n";
+        text.insert_str(0, of_disk);
+    } else {
+        // No setting of a script is about the disk in this tier; a process without the setting would make one.
+        text.insert_str(0, if text.contains("disk") { "" } else { "disk = 0\n" });
+    }
+    let file = store.join("larder.toml");
+    fs::write(&file, text).map_err(in_words)?;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_larder"));
+    command.args(["serve", "--sandbox", "--admin", "none", "--workers", "2"]).env_remove("LARDER_LOG");
+    command.arg("--config").arg(&file).arg("--store").arg(store.join("store"));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(in_words)?;
+    let mut said = String::new();
+    child.stdout.take().map_or(Ok(0), |out| BufReader::new(out).read_line(&mut said)).map_err(in_words)?;
+    let address =
+        said.strip_prefix("larder listens on ").and_then(|rest| rest.split([',', ';', '\n']).next()?.parse().ok());
+    let played = address.map(|proxy| stage.play(&Target { way, proxy }).map_err(|failure| failure.to_string()));
+    child.kill().and_then(|()| child.wait()).map_err(in_words)?;
+    let mut complaints = String::new();
+    child.stderr.take().map_or(Ok(0), |mut text| text.read_to_string(&mut complaints)).map_err(in_words)?;
+    match played {
+        None => Err(format!("it does not start: {complaints}")),
+        Some(_) if complaints.contains("panicked") || complaints.contains("not in force") => Err(complaints),
+        Some(result) => result,
     }
 }

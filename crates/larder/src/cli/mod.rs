@@ -41,6 +41,7 @@ use crate::diagnostics::{self, Diagnostics};
 use crate::doctor::{self, State};
 use crate::run::control::{Network, Way};
 use crate::run::{self, Own};
+use crate::sandbox::Sandbox;
 use crate::server::{Plan, Server};
 use crate::settle::settle;
 use crate::shared::{Reread, StartError};
@@ -270,6 +271,9 @@ struct Flags {
     /// Worker threads; one per core is the default
     #[arg(long, value_name = "N")]
     workers: Option<String>,
+    /// Give up files, ports, programs and system calls that the settings do not name
+    #[arg(long)]
+    sandbox: bool,
     /// Container registries that are mirrored beside those of the file.
     #[arg(skip)]
     registries: Vec<String>,
@@ -366,6 +370,7 @@ impl Flags {
             ("disk", &self.disk),
             ("admin", &self.admin),
             ("workers", &self.workers),
+            ("sandbox", &self.sandbox.then(|| "true".to_owned())),
         ];
         let settings = settings.into_iter().filter_map(|(name, text)| Some(Flag::Setting(name, text.clone()?)));
         let listens = self.listen.iter().cloned().map(Flag::Listen);
@@ -385,13 +390,16 @@ impl Flags {
 }
 
 fn serve(flags: &Flags) -> u8 {
-    diagnostics::begin();
     let loaded = match flags.load() {
         Ok(loaded) => loaded,
         Err(status) => return status,
     };
     let reread = rereading(flags, &loaded);
-    let Loaded { config, sources, file } = prepared(loaded, Notes::Told);
+    let loaded = prepared(loaded, Notes::Told);
+    // Before the first thread, which is that of messages: rights that are given up are those of threads to come.
+    let sandbox = Sandbox::enter(&loaded);
+    diagnostics::begin();
+    let Loaded { config, sources, file, .. } = loaded;
     let passed = match PassedSockets::take() {
         Ok(passed) => passed,
         Err(error) => {
@@ -401,7 +409,11 @@ fn serve(flags: &Flags) -> u8 {
     };
     let plan = Plan { config, sources, reread: Some(reread), passed };
     allocator::fit(plan.config.memory_bytes);
-    status(&serve::until_signal(plan, file.as_deref()).map(|()| 0).map_err(|error| diagnostics::in_one_line(&*error)))
+    status(
+        &serve::until_signal(plan, file.as_deref(), sandbox)
+            .map(|()| 0)
+            .map_err(|error| diagnostics::in_one_line(&*error)),
+    )
 }
 
 /// Reads the configuration again for a reload. The file that was found at the start has to be there, with settings if it had any: else a

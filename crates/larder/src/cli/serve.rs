@@ -4,17 +4,22 @@ use super::AnyError;
 use crate::config::Config;
 use crate::diagnostics;
 use crate::notify::{self, ServiceState};
+use crate::sandbox::Sandbox;
 use crate::server::{Plan, Server};
 use std::path::Path;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Serves until a signal ends it: the first lets requests end, the second does not wait. SIGUSR1 opens the log anew,
 /// SIGHUP reads the configuration again.
-pub(super) fn until_signal(plan: Plan, file: Option<&Path>) -> Result<(), AnyError> {
+pub(super) fn until_signal(plan: Plan, file: Option<&Path>, sandbox: Option<Sandbox>) -> Result<(), AnyError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // Signals are caught before the server starts: a SIGUSR1 sent as soon as it is up must not end it.
     let mut signals = runtime.block_on(async { Signals::new() })?;
     let server = Server::start(plan)?;
+    // Everything is open, and all threads are there.
+    if let Some(sandbox) = sandbox {
+        sandbox.close();
+    }
     server.shared().common.cache.disk().into_iter().for_each(|disk| super::tell_notices(disk));
     diagnostics::announce(welcome(&server, file));
     notify::tell(ServiceState::Ready);

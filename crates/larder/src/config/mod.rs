@@ -119,6 +119,8 @@ pub struct Config {
     pub object_bytes_max: u64,
     /// Worker threads; at least 1.
     pub workers: usize,
+    /// Whether the process gives up what its settings do not name.
+    pub sandbox: bool,
     /// Origins served as a reverse proxy, the longest prefix first among equal hosts.
     pub sites: Sites,
     /// Presets of store rules that count for the forward proxy.
@@ -297,6 +299,7 @@ impl Default for Config {
             memory_object_bytes_max: Config::memory_object_bytes_max_for(memory_bytes),
             object_bytes_max: PETABYTE,
             workers: std::thread::available_parallelism().map_or(1, usize::from),
+            sandbox: false,
             sites: Sites::default(),
             presets: Vec::new(),
             store_rules: Vec::new(),

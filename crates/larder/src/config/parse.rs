@@ -57,6 +57,8 @@ pub struct Loaded {
     pub sources: BTreeMap<&'static str, ValueSource>,
     /// The file that was read first, if any.
     pub file: Option<PathBuf>,
+    /// All files that were read: that one, those that it includes, and those of secrets (`${FILE:PATH}`).
+    pub files: Vec<PathBuf>,
 }
 
 /// Where a value comes from.
@@ -136,7 +138,7 @@ struct Parser {
 
 impl Parser {
     fn new(folder: Option<PathBuf>) -> Parser {
-        let loaded = Loaded { config: Config::default(), sources: BTreeMap::new(), file: None };
+        let loaded = Loaded { config: Config::default(), sources: BTreeMap::new(), file: None, files: Vec::new() };
         Parser {
             sources: Vec::new(),
             current: 0,
@@ -159,6 +161,11 @@ impl Parser {
     }
 
     fn file(&mut self, name: &str, text: String) {
+        // Flags and tests have texts that lie in no file.
+        if self.folder.is_some() {
+            let secrets = text.split("${FILE:").skip(1).filter_map(|rest| Some(rest.split_once('}')?.0));
+            self.loaded.files.extend([name].into_iter().chain(secrets).map(PathBuf::from));
+        }
         let source = Arc::new(Source::new(name, text));
         self.current = self.sources.len();
         self.sources.push(Arc::clone(&source));
@@ -211,6 +218,8 @@ impl Parser {
             return;
         };
         for pattern in self.loaded.config.include.clone() {
+            // A folder that has no file yet may get one later.
+            self.loaded.files.push(folder.join(&pattern));
             match places::matching(&folder, &pattern) {
                 Ok(paths) => paths.into_iter().for_each(|path| self.include(&path, &span)),
                 Err(trouble) => self.include_problem(&span, trouble),
@@ -541,7 +550,7 @@ impl Parser {
                 let Some(setting) = SETTINGS.iter().find(|setting| setting.name == *name) else { return };
                 self.loaded.sources.insert(setting.name, ValueSource::Flag(setting.name));
                 self.spans.remove(*name);
-                if let Err(refusal) = setting.take_text(&mut self.loaded.config, text) {
+                if let Err(refusal) = setting.take_flag(&mut self.loaded.config, text) {
                     self.flag_problem(name, refusal.message, refusal.hint);
                 }
             }

@@ -295,6 +295,15 @@ impl<T: Clone> Setting<T> {
         Ok(())
     }
 
+    /// Takes a value from a flag of the command line, where a yes or no is a text too.
+    pub(super) fn take_flag(&self, to: &mut T, text: &str) -> Result<(), Refusal> {
+        match (&self.field, text.parse()) {
+            (Field::Flag(slot), Ok(value)) => *slot(to) = value,
+            _ => return self.take_text(to, text),
+        }
+        Ok(())
+    }
+
     /// Takes a value from a flag, or a text from a file.
     pub(super) fn take_text(&self, to: &mut T, text: &str) -> Result<(), Refusal> {
         let number = self.number(text);

@@ -108,6 +108,9 @@ pub static SETTINGS: &[Setting<Config>] = &[
         .default_words("one per core")
         .at_restart()
     .about("Worker threads."),
+    Whole::new("sandbox", Field::Flag(|c| &mut c.sandbox))
+        .at_restart()
+        .about("Whether the process gives up files, ports, programs and system calls that its settings do not name, as far as the kernel can (docs/sandbox.md)."),
     Whole::new("admin", Field::Text {
         form: "ADDR:PORT or none",
         read: |c| c.admin.map_or("none".to_owned(), |address| address.to_string()),

@@ -41,6 +41,7 @@ use crate::manager;
 use crate::purge::{self, PurgeRequest};
 use crate::record::{Network, Way};
 use crate::run::control::{RELOAD_WAIT, Reloaded};
+use crate::sandbox;
 use crate::script::may_be_of_script;
 use crate::shared::{Command, Shared};
 use crate::troubles;
@@ -646,6 +647,7 @@ pub static ROUTES: &[Route] = &[
     }),
     Route { method: "POST", path: "/purge", changes: true, socket_only: false, answer: Answering::Purge },
     Route::of_socket("GET", "/troubles", |_, _| Reply::json(200, &troubles::all())),
+    Route::of_socket("GET", "/sandbox", |_, _| Reply::json(200, &sandbox::report())),
     Route::of_socket_from_disk("GET", "/store/list", browse::sorted),
     Route::of_socket_from_disk("POST", "/store/gc/choose", |admin, query| {
         browse::collect(admin, query, Housekeeping::Choose)
@@ -666,6 +668,9 @@ pub static ROUTES: &[Route] = &[
 ];
 
 fn open_run(admin: &Admin, network: Network, way: Way) -> Reply {
+    if let Some(why) = sandbox::refuses_runs() {
+        return Reply::text(500, why);
+    }
     match admin.open_run(network, way) {
         Ok(started) => Reply::json(201, &started),
         Err(error) => Reply::text(500, error.to_string()),

@@ -266,5 +266,5 @@ fn server_list(admin: &Admin) -> String {
 
 fn config(admin: &Admin) -> String {
     let config = (*admin.common.live.value()).clone();
-    manual::dump(&Loaded { config, sources: admin.sources.lock().clone(), file: None })
+    manual::dump(&Loaded { config, sources: admin.sources.lock().clone(), file: None, files: Vec::new() })
 }

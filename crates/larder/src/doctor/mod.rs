@@ -2,6 +2,7 @@
 //!
 //! It looks at this machine alone; the only questions that leave it are look-ups of the names of configured origins.
 
+mod confinement;
 mod disk;
 mod system;
 
@@ -83,6 +84,7 @@ pub fn examine(loaded: &Loaded) -> Vec<Finding> {
     findings.extend(system::names(config));
     findings.extend(system::trust(config));
     findings.extend(system::certificates(config));
+    findings.push(confinement::sandbox(config));
     findings
 }
 

@@ -52,6 +52,7 @@ pub mod reload;
 mod rules_joined;
 mod runs;
 mod said_again;
+mod sandbox;
 mod schemes;
 mod scripts;
 mod scripts_harming;
