@@ -49,6 +49,7 @@ pub static CHAPTERS: &[Chapter] = &[
             "proxy-protocol",
             "unix-sockets",
             "activation",
+            "sandbox",
             "overload",
             "cluster",
         ],
