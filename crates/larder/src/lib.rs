@@ -15,7 +15,7 @@ mod body_pieces;
 mod box_in_place;
 pub mod cache_settings;
 mod caught;
-mod children;
+pub mod children;
 pub mod cli;
 pub mod client;
 pub mod clock;

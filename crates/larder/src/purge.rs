@@ -376,7 +376,7 @@ fn add_keys(common: &Common, ask: Ask, keys: &mut Vec<Vec<u8>>) {
     let spelled = std::str::from_utf8(&spelled).map_or_else(|_| ask.url.path.clone(), Box::from);
     for path in [ask.url.path.clone(), spelled] {
         let mut key = Vec::new();
-        ask.key_for(&Url { path, ..ask.url.clone() }, &common.cache, &mut key);
+        ask.of_url(&Url { path, ..ask.url.clone() }).key(&common.cache, &mut key);
         // A redirection that only a HEAD asked for stands beside it.
         let of_head = [&*key, fetch::HEAD_ALONE].concat();
         for key in [key, of_head] {

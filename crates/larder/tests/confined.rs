@@ -37,7 +37,7 @@ fn main() {
 }
 
 /// The orders, the part of the confinement that refuses each, and whether any user may do it who is not confined.
-const ORDERS: [(&str, Part, bool); 22] = [
+const ORDERS: [(&str, Part, bool); 24] = [
     ("read FOLDER/elsewhere/secret", Part::Files, true),
     ("read FOLDER/store/link", Part::Files, true),
     ("read /proc/self/root/etc/passwd", Part::Files, true),
@@ -47,10 +47,12 @@ const ORDERS: [(&str, Part, bool); 22] = [
     ("write FOLDER/settings/larder.toml", Part::Files, true),
     ("link FOLDER/elsewhere/secret", Part::Files, true),
     ("rename FOLDER/elsewhere/moved", Part::Files, true),
+    ("device FOLDER/store/device", Part::Files, false),
     ("listen 127.0.0.1:PORT", Part::Ports, true),
     ("connect ELSEWHERE", Part::Ports, true),
     ("begin ELSEWHERE", Part::Calls, true),
     ("signal PARENT", Part::Signals, true),
+    ("limit PARENT", Part::Calls, true),
     ("start /bin/true", Part::Calls, true),
     ("become /bin/true", Part::Calls, true),
     ("packets", Part::Calls, false),
@@ -264,6 +266,17 @@ fn carry_out(order: &str) -> io::Result<()> {
             let own = Path::new(about).parent().unwrap().join("../store/own");
             fs::write(&own, "own")?;
             fs::rename(own, about)
+        }
+        // The first disk, as a file of the store.
+        "device" => {
+            let _ = fs::remove_file(about);
+            let (kind, mode) = (rustix::fs::FileType::BlockDevice, rustix::fs::Mode::RUSR);
+            rustix::fs::mknodat(rustix::fs::CWD, about, kind, mode, rustix::fs::makedev(8, 0)).map_err(Into::into)
+        }
+        "limit" => {
+            let none = rustix::process::Rlimit { current: Some(0), maximum: None };
+            let core = rustix::process::Resource::Core;
+            rustix::process::prlimit(Some(process()?), core, none).map(drop).map_err(Into::into)
         }
         "listen" => TcpListener::bind(about).map(drop),
         "connect" => TcpStream::connect(about).map(drop),

@@ -133,7 +133,7 @@ fn is_hit_here(answer: &Answer) -> bool {
     said.flat_map(|value| value.split(',')).last().is_some_and(|own| own.contains("; hit"))
 }
 
-/// An origin of objects of this length, at this port; it counts its requests.
+/// An origin of objects of this length: its port, and the count of its requests.
 pub fn serve_origin(bytes: usize) -> Result<(u16, Arc<AtomicU64>), Trouble> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|error| format!("an origin: {error}"))?;
     let port = listener.local_addr().map_err(|error| format!("an origin: {error}"))?.port();

@@ -157,7 +157,7 @@ impl Sequence {
         let mut living = match self.start(spec, repeats) {
             Ok(living) => living,
             Err(reason) => {
-                ledgers.push(self.lost(spec, Stage::Fill, reason));
+                ledgers.push(self.lost(spec, (Stage::Fill, repeats), reason));
                 return None;
             }
         };
@@ -178,11 +178,12 @@ impl Sequence {
             let ledger = match played {
                 Ok(ledger) => self.keep(&name(spec, stage), stage, ledger),
                 Err(reason) => {
-                    ledgers.push(self.lost(spec, stage, reason));
+                    ledgers.push(self.lost(spec, (stage, repeats), reason));
                     return None;
                 }
             };
-            let may_repeat = repeats.len() < self.repeats_max && !stop::is_asked();
+            let is_whole = ledger.end.outcome == Outcome::Complete;
+            let may_repeat = is_whole && repeats.len() < self.repeats_max && !stop::is_asked();
             let spoilt = Summary::of(&ledger).repeatable().filter(|_| may_repeat);
             ledgers.push(ledger);
             if spoilt.is_some() {
@@ -192,7 +193,8 @@ impl Sequence {
         }
         if !stop::is_asked() {
             tell(&format!("{}: {}", spec.name, words(Stage::Kill)));
-            let ledger = self.kill(living);
+            let mut ledger = self.kill(living);
+            ledger.run.repeats = repeats.to_vec();
             ledgers.push(self.keep(&name(spec, Stage::Kill), Stage::Kill, ledger));
         }
         None
@@ -303,12 +305,15 @@ impl Sequence {
         ledger
     }
 
-    fn lost(&self, spec: &EntrySpec, stage: Stage, reason: String) -> Ledger {
+    /// The ledger of a stage that could not be played. It tells of earlier lives too.
+    fn lost(&self, spec: &EntrySpec, (stage, repeats): (Stage, &[String]), reason: String) -> Ledger {
         let workload = match stage {
             Stage::Load => "polymix-2",
             _ => "polyfill-2",
         };
-        self.keep(&name(spec, stage), stage, failed(workload, &spec.name, reason))
+        let mut ledger = failed(workload, &spec.name, reason);
+        ledger.run.repeats = repeats.to_vec();
+        self.keep(&name(spec, stage), stage, ledger)
     }
 }
 

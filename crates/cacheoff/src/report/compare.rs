@@ -133,8 +133,15 @@ impl<'a> Comparison<'a> {
 impl Comparison<'_> {
     /// A heading of numbers that add up over the rounds that are used.
     pub fn summed(&self, heading: &str) -> String {
-        let has_rounds = self.entries.iter().any(|entry| entry.used().len() > 1);
-        format!("{heading}{}", if has_rounds { ", sum of the rounds" } else { "" })
+        let rounds: Vec<usize> = self.entries.iter().map(|entry| entry.used().len()).collect();
+        if rounds.iter().all(|count| *count < 2) {
+            return heading.to_owned();
+        }
+        if rounds.windows(2).all(|pair| pair[0] == pair[1]) {
+            return format!("{heading}, sum of the rounds");
+        }
+        let rounds: Vec<String> = rounds.iter().map(usize::to_string).collect();
+        format!("{heading}, sum of {} rounds", rounds.join(" / "))
     }
 }
 

@@ -74,7 +74,8 @@ impl<'a> Summary<'a> {
     /// Why another play may be valid where this one is not; nothing if this one is, or if the cache is at fault.
     pub fn repeatable(&self) -> Option<String> {
         let invalid = || self.findings.iter().filter(|finding| finding.weight == Weight::Invalid);
-        let passes = invalid().count() > 0 && invalid().all(|finding| finding.passes);
+        let is_at_fault = self.findings.iter().any(|finding| finding.weight == Weight::Failed);
+        let passes = !is_at_fault && invalid().count() > 0 && invalid().all(|finding| finding.passes);
         let texts: Vec<&str> = invalid().map(|finding| finding.text.as_str()).collect();
         passes.then(|| texts.join("; "))
     }

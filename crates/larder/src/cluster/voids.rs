@@ -11,7 +11,7 @@ const VOID_KEYS_MAX: usize = 1 << 16;
 pub struct Voids {
     /// The number of the last request that made a key void.
     marks: HashMap<u64, u64>,
-    /// All that were noted, the oldest first; a key that was told or noted again meanwhile is passed over.
+    /// Those that were noted, the oldest first; a key that was told or noted again meanwhile is passed over.
     noted: VecDeque<(u64, u64)>,
     last: u64,
 }
@@ -22,10 +22,15 @@ impl Voids {
         self.last += 1;
         self.marks.insert(place, self.last);
         self.noted.push_back((place, self.last));
-        if self.noted.len() > VOID_KEYS_MAX
+        // A key that is noted again and again takes the place of no other one.
+        while self.marks.len() > VOID_KEYS_MAX
             && let Some((place, mark)) = self.noted.pop_front()
         {
             self.told(place, mark);
+        }
+        if self.noted.len() > 2 * VOID_KEYS_MAX {
+            let marks = &self.marks;
+            self.noted.retain(|(place, mark)| marks.get(place) == Some(mark));
         }
     }
 
@@ -72,6 +77,7 @@ mod tests {
         assert!(voids.mark_of(0).is_some(), "it was noted again");
         assert_eq!((voids.mark_of(1), voids.mark_of(2).is_some()), (None, true));
         (0..3 * max).for_each(|place| voids.note(place % 3));
-        assert!(voids.noted.len() == VOID_KEYS_MAX && voids.marks.len() <= VOID_KEYS_MAX);
+        assert!(voids.mark_of(max).is_some(), "three keys that are noted often are three");
+        assert!(voids.noted.len() <= 2 * VOID_KEYS_MAX && voids.marks.len() <= VOID_KEYS_MAX);
     }
 }

@@ -329,11 +329,20 @@ struct Reply {
     cache_control: &'static str,
     /// Fields that few replies have.
     further: Vec<(&'static str, String)>,
+    /// The permit of a large reply, until it is sent.
+    _held: Option<OwnedSemaphorePermit>,
 }
 
 impl Reply {
     fn of(status: u16, content_type: &'static str, body: String) -> Reply {
-        Reply { status, content_type, body: body.into_bytes(), cache_control: "no-store", further: Vec::new() }
+        Reply {
+            status,
+            content_type,
+            body: body.into_bytes(),
+            cache_control: "no-store",
+            further: Vec::new(),
+            _held: None,
+        }
     }
 
     fn text(status: u16, body: impl Into<String>) -> Reply {
@@ -399,7 +408,7 @@ async fn answer(admin: &Arc<Admin>, request: &RequestHead, through: Through, doo
     };
     // Probes of health do not wait for a permit, however many costly requests there are.
     let permit = if matches!(route.answer, Answering::Docs) { doorway.read() } else { doorway.ask() };
-    let _asking = match (route.answer.takes_a_while(), permit) {
+    let asking = match (route.answer.takes_a_while(), permit) {
         (true, None) => return Response::Reply(Reply::text(503, "too many ask already: come again in a moment")),
         (_, asking) => asking,
     };
@@ -423,7 +432,8 @@ async fn answer(admin: &Arc<Admin>, request: &RequestHead, through: Through, doo
         Answering::Docs => {
             let wanted = docs::Wanted::of(request, path);
             match tokio::task::spawn_blocking(move || docs::reply(&wanted)).await {
-                Ok(reply) => reply,
+                // Anybody may ask, and take all the time that a client has.
+                Ok(reply) => Reply { _held: asking, ..reply },
                 Err(error) => Reply::text(500, error.to_string()),
             }
         }

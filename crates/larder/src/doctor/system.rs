@@ -132,7 +132,8 @@ pub(super) fn names(config: &Config) -> Vec<Finding> {
 
 fn servers() -> Finding {
     let text = fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
-    let servers: Vec<&str> = text.lines().filter_map(|line| Some(line.strip_prefix("nameserver")?.trim())).collect();
+    let servers: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("nameserver")?.split_whitespace().next()).collect();
     match servers.is_empty() {
         true => Finding::poor(
             "DNS",

@@ -4,7 +4,7 @@ use crate::env::{Env, PeerFacts};
 use std::net::SocketAddr;
 
 /// The admin listener, where this client can open it: a client of this machine, at a server for programs of this machine alone. No other
-/// client learns of it.
+/// client is told of it by this; one behind a proxy on this machine reads the address and can not open it.
 pub(super) fn address(env: &Env, peer: &PeerFacts) -> Option<SocketAddr> {
     if !peer.address.ip().is_loopback() {
         return None;

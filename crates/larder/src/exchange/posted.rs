@@ -112,7 +112,7 @@ fn refs_are_known<S: ClientStream>(stream: &S, request: &RequestHead, ask: &Ask)
     let Some(path) = git::refs_path(&ask.url.path) else { return false };
     let refs = Url { path: path.into(), ..ask.url.clone() };
     let mut key = Vec::new();
-    ask.key_for(&refs, cache, &mut key);
+    ask.of_url(&refs).key(cache, &mut key);
     let stored = cache.stored(&key, request);
     let terms = stored.as_ref().and_then(|(_, head)| head.terms.as_ref());
     let now = env.stamp_at(clock::instant());

@@ -35,8 +35,8 @@ struct HomeQuestion<'a> {
     url: String,
     fields: Fields,
     is_hot: bool,
-    /// The place of the key under which the answer is stored, and the mark that a request by way of this node made it void.
-    void: Option<(u64, u64)>,
+    /// The mark that a request by way of this node made the key void.
+    void: Option<u64>,
 }
 
 /// Why a node gave no answer.
@@ -153,7 +153,17 @@ impl Fetch {
                     Ok(answer) => return Ok(self.taken(homes, (home, note, connected), question, answer)),
                     Err(why) => no_answer = Some(why),
                 },
-                answered = &mut origin => break answered,
+                // An origin that this node cannot reach may be in reach of the home, which is still at work.
+                answered = &mut origin => match (answered, no_answer) {
+                    (Err(fault), None) => match asked.await {
+                        Ok(answer) => return Ok(self.taken(homes, (home, note, connected), question, answer)),
+                        Err(why) => {
+                            no_answer = Some(why);
+                            break Err(fault);
+                        }
+                    },
+                    (answered, _) => break answered,
+                },
             }
         };
         match no_answer {
@@ -196,11 +206,11 @@ impl Fetch {
         }
         self.notes.way_taken(Box::new(WayNote { taken: Some(TakenWay::Home(Arc::clone(&home.name))), ..note }));
         let is_home = |first: &Home| first.name == home.name;
-        if let Some((place, mark)) = question.void
+        if let Some(mark) = question.void
             && question.may.table.home_of(question.place).is_some_and(is_home)
         {
             // One that stands in for the home is told again: the home itself has what is void.
-            homes.void_is_told(place, mark);
+            homes.void_is_told(question.place, mark);
         }
         // The home keeps it. A second copy is worth its memory where it is asked for again and again.
         self.is_cold_copy.set(!question.is_hot);
@@ -221,8 +231,7 @@ impl Fetch {
         (key, place): (&[u8], u64),
         fields: &Fields,
     ) -> HomeQuestion<'a> {
-        let stored_at = place_of(self.writer.key().text());
-        let void = homes.void_mark(stored_at).map(|mark| (stored_at, mark));
+        let void = homes.void_mark(place);
         let mut fields = self.fields_for_home(fields);
         if void.is_some() {
             fields.push(NODE_VOID_FIELD, "1");

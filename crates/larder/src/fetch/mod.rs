@@ -567,28 +567,43 @@ pub fn policy_of<'a>(common: &'a Common, route: &Route, for_run: bool) -> &'a po
     }
 }
 
-/// After an unsafe method that succeeded, responses that it may have changed are invalidated (RFC 9111 section 4.4).
+/// After an unsafe method that succeeded, responses that it may have changed are invalidated (RFC 9111 section 4.4). Homes are told of
+/// them by the keys that have a home.
 pub fn invalidate_changed(common: &Common, method: &Method, ask: &Ask, response: &ResponseHead) {
-    if !method.is_safe() {
-        for changed in policy::invalidated(method, &ask.url, response) {
-            let mut key = Vec::new();
-            ask.key_for(&changed, &common.cache, &mut key);
-            common.cache.invalidate(&key);
-            if let Some(homes) = common.cluster.as_ref().and_then(|cluster| cluster.homes.as_ref()) {
-                homes.note_void(place_of(&key));
-            }
-            if ask.by_hook.is_some() {
-                let mut key = Vec::new();
-                ask.unhooked().key_for(&changed, &common.cache, &mut key);
-                common.cache.invalidate(&key);
-            }
+    if method.is_safe() {
+        return;
+    }
+    let homes = common.cluster.as_ref().and_then(|cluster| cluster.homes.as_ref());
+    let mut key = Vec::new();
+    let mut invalidate = |write: &dyn Fn(&mut Vec<u8>)| {
+        key.clear();
+        write(&mut key);
+        common.cache.invalidate(&key);
+    };
+    for changed in policy::invalidated(method, &ask.url, response) {
+        let of_url = ask.of_url(&changed);
+        invalidate(&|key| of_url.key(&common.cache, key));
+        if let Some(homes) = homes {
+            homes.note_void(place_of_home(&of_url));
         }
-        if ask.by_rule.is_some() {
-            let mut key = Vec::new();
-            ask.key(&common.cache, &mut key);
-            common.cache.invalidate(&key);
+        if ask.by_hook.is_some() {
+            let unhooked = ask.unhooked().of_url(&changed);
+            invalidate(&|key| unhooked.key(&common.cache, key));
         }
     }
+    if ask.by_rule.is_some() {
+        invalidate(&|key| ask.key(&common.cache, key));
+        if let Some(homes) = homes {
+            homes.note_void(place_of_home(ask));
+        }
+    }
+}
+
+/// The place of the key of a question to other nodes.
+fn place_of_home(ask: &Ask) -> u64 {
+    let mut key = Vec::with_capacity(128);
+    ask.key_at_first(&mut key);
+    place_of(&key)
 }
 
 fn give_up(fetch: Box<Fetch>, fault: &UpstreamFault) {

@@ -95,28 +95,42 @@ impl Drop for ProcessLease {
 struct Waits<'a> {
     mount: &'a MountState,
     room: Room,
-    /// Others waited when it came: whatever has become free is theirs.
-    is_behind: bool,
+    /// Others waited when it came, so that it has not looked for room yet: what has become free is theirs.
+    gives_way: bool,
 }
 
 impl<'a> Waits<'a> {
     fn at(mount: &'a MountState, room: Room) -> Waits<'a> {
-        let is_behind = mount.waiting.fetch_add(1, Ordering::AcqRel) > 0;
         if room == Room::Place {
             mount.waiting_for_place.fetch_add(1, Ordering::Relaxed);
         }
-        Waits { mount, room, is_behind }
+        // Counted first: whoever of the others leaves behind this sees both.
+        mount.giving_way.fetch_add(1, Ordering::AcqRel);
+        let is_behind = mount.waiting.fetch_add(1, Ordering::AcqRel) > 0;
+        let mut waits = Waits { mount, room, gives_way: true };
+        if !is_behind || mount.processes().is_empty() {
+            waits.looks();
+        }
+        waits
+    }
+
+    /// It gives way to nobody from here on.
+    fn looks(&mut self) {
+        if std::mem::take(&mut self.gives_way) {
+            self.mount.giving_way.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 }
 
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
-        if self.room == Room::Place {
-            self.mount.waiting_for_place.fetch_sub(1, Ordering::Relaxed);
-        }
-        // One that came behind this has not looked for itself, and needs no end of a request where there is room.
+        self.looks();
+        let turns_count_again =
+            self.room == Room::Place && self.mount.waiting_for_place.fetch_sub(1, Ordering::Relaxed) == 1;
         let leaves_others = self.mount.waiting.fetch_sub(1, Ordering::AcqRel) > 1;
-        if leaves_others && self.mount.has_room() {
+        // One that gave way knows nothing of room that was there before it came. The others are told of each place once.
+        let is_news = turns_count_again || self.mount.giving_way.load(Ordering::Acquire) > 0;
+        if leaves_others && is_news && self.mount.has_room() {
             self.mount.changed.notify_one();
         }
     }
@@ -131,16 +145,20 @@ impl MountState {
         {
             return Ok(lease);
         }
-        let waits = Waits::at(self, room);
-        let mut is_behind = waits.is_behind;
+        let mut waits = Waits::at(self, room);
         let deadline = Instant::now() + within;
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             // From here on no change is missed.
             changed.as_mut().enable();
             // The first of those that wait may have been told of the room, and not have run yet.
-            let gives_way = std::mem::take(&mut is_behind) && !self.processes().is_empty();
-            if !gives_way && let Some(lease) = self.try_lease(room)? {
+            if !waits.gives_way
+                && let Some(lease) = self.try_lease(room)?
+            {
+                if lease.is_ahead {
+                    // There may be a turn for the next one too.
+                    self.changed.notify_one();
+                }
                 return Ok(lease);
             }
             if timeout_at(deadline, changed).await.is_err() {
@@ -149,6 +167,7 @@ impl MountState {
                     false => MountTrouble::Busy,
                 });
             }
+            waits.looks();
         }
     }
 

@@ -145,6 +145,8 @@ pub struct MountState {
     waiting: AtomicUsize,
     /// Those of them that a process has to serve at once.
     waiting_for_place: AtomicUsize,
+    /// Those of them that have not looked for room yet.
+    giving_way: AtomicUsize,
     /// Counts of events since the start.
     pub counts: MountCounts,
     /// The bytes in its buffers.
@@ -201,6 +203,7 @@ impl MountState {
             changed: Notify::new(),
             waiting: AtomicUsize::new(0),
             waiting_for_place: AtomicUsize::new(0),
+            giving_way: AtomicUsize::new(0),
             counts: MountCounts::default(),
             buffers: BufferBudget::default(),
             log: LogBudget::default(),

@@ -65,9 +65,9 @@ impl Ask {
         }
     }
 
-    /// The key of another URL of the same origin.
-    pub fn key_for(&self, url: &Url, cache: &Cache, key: &mut Vec<u8>) {
-        Ask { url: url.clone(), by_rule: None, people: None, ..self.clone() }.key(cache, key);
+    /// The same about another URL of the same origin, of which no store rule has said anything.
+    pub fn of_url(&self, url: &Url) -> Ask {
+        Ask { url: url.clone(), by_rule: None, people: None, ..self.clone() }
     }
 
     /// The key with the whole query, as it is while no `No-Vary-Search` of the origin is known.

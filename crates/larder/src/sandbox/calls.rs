@@ -20,8 +20,28 @@ pub(super) const ALONE: &str = "no programs, no other processes, no owners of fi
 pub(super) const WITH_PROGRAMS: &str =
     "no tracing, mounts, namespaces, modules or keys of the kernel, no sockets but TCP, UDP and Unix (seccomp)";
 
+/// open_tree_attr(2), setxattrat(2), removexattrat(2) and file_setattr(2), which Linux has from 6.13 to 6.17 on, and the C library's
+/// names not yet. Their numbers are those of all architectures.
+const OPEN_TREE_ATTR: i64 = 467;
+const NEW_ATTRIBUTES: [i64; 3] = [463, 466, 469];
+
+/// Requests of ioctl(2) that put letters into the input of a terminal, whose shell carries them out: TIOCSTI and TIOCLINUX. A terminal
+/// that was open before is not Landlock's matter.
+const TYPING: [u64; 2] = [0x5412, 0x541C];
+
+/// Flags of clone(2) by which a process begins in a namespace of its own, with all rights there.
+const NAMESPACES: [i32; 7] = [
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWNET,
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWUTS,
+];
+
 /// Refused in any case.
-const NEVER: [i64; 49] = [
+const NEVER: [i64; 50] = [
     libc::SYS_acct,
     libc::SYS_add_key,
     libc::SYS_adjtimex,
@@ -50,6 +70,7 @@ const NEVER: [i64; 49] = [
     libc::SYS_move_mount,
     libc::SYS_open_by_handle_at,
     libc::SYS_open_tree,
+    OPEN_TREE_ATTR,
     libc::SYS_perf_event_open,
     libc::SYS_personality,
     libc::SYS_pidfd_getfd,
@@ -81,8 +102,9 @@ const NEVER_OF_ARCHITECTURE: [i64; 4] =
 #[cfg(not(target_arch = "x86_64"))]
 const NEVER_OF_ARCHITECTURE: [i64; 0] = [];
 
-/// Refused too, where no program is to be started: programs, and the owners and further attributes of files, which Landlock leaves alone.
-const PROGRAMS: [i64; 10] = [
+/// Refused too, where no program is to be started: programs, the owners and further attributes of files, which Landlock leaves alone,
+/// files that are cut short by their names, which it knows from Linux 6.2 on, and the memory that other programs share.
+const PROGRAMS: [i64; 13] = [
     SYS_execve,
     SYS_execveat,
     libc::SYS_fchown,
@@ -93,6 +115,9 @@ const PROGRAMS: [i64; 10] = [
     libc::SYS_removexattr,
     libc::SYS_lremovexattr,
     libc::SYS_fremovexattr,
+    libc::SYS_truncate,
+    libc::SYS_shmget,
+    libc::SYS_shmat,
 ];
 
 /// Kinds of sockets that are left. The C library asks the kernel for addresses of this machine by the last one.
@@ -111,12 +136,22 @@ const X32: (i64, std::ops::RangeInclusive<i64>) = (0x4000_0000, 512..=547);
 pub(super) fn give_up(named: &Named) -> Result<(), String> {
     let may_start_programs = named.programs != Programs::None;
     let mut refused: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
-    let programs = PROGRAMS.iter().filter(|_| !may_start_programs);
+    let programs = PROGRAMS.iter().chain(&NEW_ATTRIBUTES).filter(|_| !may_start_programs);
     for &call in NEVER.iter().chain(&NEVER_OF_ARCHITECTURE).chain(programs) {
         refused.insert(call, Vec::new());
     }
+    let typing = TYPING.iter().map(|&request| rule([condition(1, SeccompCmpOp::Eq, request)]));
+    refused.insert(libc::SYS_ioctl, typing.collect::<Result<_, _>>()?);
     let mut sockets = vec![none_of(0, &FAMILIES)?];
-    if !may_start_programs {
+    if may_start_programs {
+        let begins = NAMESPACES.iter().map(|kind| {
+            let bit = kind.unsigned_abs().into();
+            rule([condition(0, SeccompCmpOp::MaskedEq(bit), bit)])
+        });
+        refused.insert(SYS_clone, begins.collect::<Result<_, _>>()?);
+    } else {
+        // Limits of other processes, which end them too.
+        refused.insert(libc::SYS_prlimit64, vec![rule([condition(0, SeccompCmpOp::Ne, 0)])?]);
         // A thread is a process that shares all with others.
         let threads = SeccompCmpOp::MaskedEq(libc::CLONE_THREAD as u64);
         refused.insert(SYS_clone, vec![rule([condition(0, threads, 0)])?]);
@@ -141,9 +176,6 @@ pub(super) fn give_up(named: &Named) -> Result<(), String> {
         refused.extend(same.into_iter().chain(own.map(|call| call | bit)).map(|call| (call, Vec::new())));
     }
     apply(filter(refused, libc::EPERM)?)?;
-    if may_start_programs {
-        return Ok(());
-    }
     // Its flags lie in memory, where no filter looks: the C library goes back to clone(2) where it is not there.
     apply(filter(BTreeMap::from([(SYS_clone3, Vec::new())]), libc::ENOSYS)?)
 }

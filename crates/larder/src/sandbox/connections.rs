@@ -47,7 +47,7 @@ pub(super) fn of(config: &Config) -> Connections {
         return Connections::Anywhere(why);
     }
     let of_sites =
-        config.sites.iter().flat_map(|site| site.routes.iter().map(|route| &route.origin).chain([&site.origin]));
+        config.sites.all().flat_map(|site| site.routes.iter().map(|route| &route.origin).chain([&site.origin]));
     let of_listeners = config.listens.iter().filter_map(|listen| listen.origin.as_ref());
     let of_rules = config.rule_table.routes.iter().flatten();
     let mut ports = BTreeSet::from([DNS]);
@@ -67,7 +67,7 @@ fn leads_anywhere(config: &Config) -> Option<&'static str> {
     let parts = [
         (is_forward, "a forward proxy"),
         (config.listens.iter().any(|listen| is_mirror(listen.mirror)) || !config.mirrors.is_empty(), "mirrors"),
-        (config.sites.iter().any(|site| site.certificate == SiteCertificate::Acme), "an authority of certificates"),
+        (config.sites.all().any(|site| site.certificate == SiteCertificate::Acme), "an authority of certificates"),
         (config.lists.iter().any(|list| matches!(list.source, ListSource::Url(_))), "lists that are downloaded"),
         (config.cluster.is_on(), "a cluster"),
         (config.logins.iter().any(|login| login.jwks.is_some() || !login.ldap.servers.is_empty()), "logins by servers"),

@@ -28,14 +28,16 @@ impl Bound {
     }
 }
 
-/// Makes the folders that Larder makes where they are missing: a folder that is not there can't be named. One that can't be used has a
-/// temporary folder in its place.
+/// Makes the folders that Larder makes where they are missing: a folder that is not there can't be named. A store whose folder can't be
+/// used, or that has none, has a temporary one.
 pub(super) fn prepare_folders(config: &Config, named: &mut Named) {
-    for folder in named::own_folders(config) {
-        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
-        if made.is_err() || rustix::fs::access(&folder, Permission::WRITE_OK).is_err() {
-            named.write.insert(std::env::temp_dir());
-        }
+    let is_usable = |folder: &PathBuf| {
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.is_ok() && rustix::fs::access(folder, Permission::WRITE_OK).is_ok()
+    };
+    let unusable: Vec<PathBuf> = named::own_folders(config).into_iter().filter(|folder| !is_usable(folder)).collect();
+    if config.store_folder().is_none_or(|store| unusable.contains(&store)) {
+        named.write.insert(std::env::temp_dir());
     }
 }
 
@@ -83,7 +85,7 @@ fn bounded(named: &Named) -> Result<RulesetCreated, RulesetError> {
         .create()?
         .add_rules(path_beneath_rules(&named.read, read))?
         .add_rules(path_beneath_rules(&named.sockets, sockets))?
-        .add_rules(path_beneath_rules(&named.write, AccessFs::from_all(NEWEST) & !AccessFs::Execute))?
+        .add_rules(path_beneath_rules(&named.write, AccessFs::from_all(NEWEST) & !AccessFs::Execute & !devices()))?
         .add_rules(ports(&named.listened, AccessNet::BindTcp))?
         .add_rules(ports(&connected, AccessNet::ConnectTcp))
 }
@@ -96,7 +98,12 @@ fn bounded_writes(named: &Named) -> Result<RulesetCreated, RulesetError> {
         .scope(Scope::Signal)?
         .create()?
         .add_rules(path_beneath_rules(&named.sockets, AccessFs::MakeSock | AccessFs::RemoveFile))?
-        .add_rules(path_beneath_rules(&named.write, write))
+        .add_rules(path_beneath_rules(&named.write, write & !devices()))
+}
+
+/// Making a device: where the server may, it would be any disk of the machine.
+fn devices() -> BitFlags<AccessFs> {
+    AccessFs::MakeChar | AccessFs::MakeBlock
 }
 
 /// A kernel whose Landlock does not know moves between folders forbids them all, and a store moves files.

@@ -1,8 +1,8 @@
 //! Confinement of the server's own process (`sandbox`, docs/sandbox.md): files that its settings do not name it cannot read or write, it
 //! listens on their ports alone, and it starts no programs. A bound that the kernel lacks is told of, and the server goes on without it.
 //!
-//! Rights of files ([`files`]) hold for a thread and for those that it starts, so they are given up before there is a second one.
-//! System calls ([`calls`]) are given up by all threads at once, when everything is open. Neither comes back, so a reload that needs
+//! Rights of files (`files`) hold for a thread and for those that it starts, so they are given up before there is a second one.
+//! System calls (`calls`) are given up by all threads at once, when everything is open. Neither comes back, so a reload that needs
 //! more is refused ([`covers`]). Scripts and helpers are programs that need a system: with one of them more is left open.
 
 mod calls;
@@ -33,24 +33,21 @@ pub struct SandboxReport {
     pub programs: Vec<String>,
 }
 
-/// The confinement of this process.
-struct Confinement {
-    report: SandboxReport,
-    named: Named,
-}
+/// The needs that this process has kept the rights for, known as soon as it gives up the rest: a reload may come before all is open. A process has one
+/// confinement, whatever runs in it.
+static KEPT: OnceLock<Named> = OnceLock::new();
 
-/// A process has one confinement, whatever runs in it.
-static CONFINEMENT: OnceLock<Confinement> = OnceLock::new();
+static REPORT: OnceLock<SandboxReport> = OnceLock::new();
 
 /// The state of the confinement of this process.
 pub fn report() -> SandboxReport {
-    CONFINEMENT.get().map(|confinement| confinement.report.clone()).unwrap_or_default()
+    REPORT.get().cloned().unwrap_or_default()
 }
 
 /// A process that has given up its rights to files, and keeps system calls until everything is open.
 #[must_use = "system calls are given up by `close`"]
 pub struct Sandbox {
-    confinement: Confinement,
+    report: SandboxReport,
 }
 
 impl Sandbox {
@@ -70,26 +67,31 @@ impl Sandbox {
         for bound in files::give_up(&named) {
             report.note(&bound.words, bound.enforced);
         }
-        Some(Sandbox { confinement: Confinement { report, named } })
+        // Programs that are started while the rest is opened have the bounds too.
+        if named.programs != Programs::None {
+            report.note(calls::WITH_PROGRAMS, calls::give_up(&named));
+        }
+        let _ = KEPT.set(named);
+        Some(Sandbox { report })
     }
 
-    /// Gives up the system calls that a server does not need, in all threads.
-    pub fn close(mut self) {
-        let Confinement { report, named } = &mut self.confinement;
-        let may_start_programs = named.programs != Programs::None;
-        let holds = if may_start_programs { calls::WITH_PROGRAMS } else { calls::ALONE };
-        report.note(holds, calls::give_up(named));
+    /// Gives up the system calls that a server without programs does not need, in all threads.
+    pub fn close(self) {
+        let Sandbox { mut report } = self;
+        if let Some(named) = KEPT.get().filter(|named| named.programs == Programs::None) {
+            report.note(calls::ALONE, calls::give_up(named));
+        }
         for lack in &report.lacks {
             tracing::warn!("sandbox: not in force: {lack}");
         }
-        if may_start_programs {
+        if !report.programs.is_empty() {
             tracing::warn!(
                 "sandbox: programs may be started and more files are open, for {}",
                 report.programs.join(", ")
             );
         }
         tracing::info!("sandbox: {}", report.holds.join("; "));
-        let _ = CONFINEMENT.set(self.confinement);
+        let _ = REPORT.set(report);
     }
 }
 
@@ -104,7 +106,7 @@ impl SandboxReport {
 
 /// Whether settings that were read from these files need no more than this process has kept. The error says what they need, and the remedy.
 pub fn covers(config: &Config, files: &[PathBuf]) -> Result<(), String> {
-    let Some(Confinement { named: kept, .. }) = CONFINEMENT.get() else { return Ok(()) };
+    let Some(kept) = KEPT.get() else { return Ok(()) };
     let beyond = beyond(kept, &Named::of(config, files));
     match beyond.is_empty() {
         true => Ok(()),
@@ -119,7 +121,7 @@ pub fn covers(config: &Config, files: &[PathBuf]) -> Result<(), String> {
 pub fn with_remedy(trouble: String) -> String {
     /// As the system says EACCES.
     const DENIED: &str = "ermission denied";
-    match CONFINEMENT.get() {
+    match KEPT.get() {
         Some(_) if trouble.contains(DENIED) => {
             format!(
                 "{}\nhint: the sandbox has given up files that the settings did not name: {REMEDY}",
@@ -132,8 +134,7 @@ pub fn with_remedy(trouble: String) -> String {
 
 /// The reason why a command can't join this server, whose requests would lead to any port.
 pub fn refuses_runs() -> Option<String> {
-    let named = &CONFINEMENT.get()?.named;
-    let connections::Connections::To(ports) = &named.connected else { return None };
+    let connections::Connections::To(ports) = &KEPT.get()?.connected else { return None };
     let ports = connections::list(ports);
     Some(format!(
         "the sandbox of this server leaves it connections to the ports {ports} alone: name another store with --store"

@@ -173,7 +173,10 @@ fn noisy_rounds_do_not_count() {
     // A play that was invalid for good is not repeated, nor is one in which the cache failed.
     ledgers[1].run.machine.own_cores = "0".to_owned();
     assert_eq!(Summary::of(&ledgers[1]).repeatable(), None);
-    assert_eq!(Summary::of(&run(Invented { lies: 2, ..SQUID }, 1, 40.0)).repeatable(), None);
+    let mut lies = run(Invented { lies: 2, ..SQUID }, 1, 40.0);
+    assert_eq!(Summary::of(&lies).repeatable(), None);
+    lies.intervals.iter_mut().for_each(|interval| interval.load.as_mut().unwrap().steal = 0.9);
+    assert_eq!(Summary::of(&lies).repeatable(), None, "noise excuses no wrong answer");
 }
 
 /// A round as fast as the referee can ask, or slower.
@@ -263,6 +266,11 @@ fn missing_hits_and_errors_are_those_of_all_rounds() {
     let row = format!("| missing hits, sum of the rounds: evicted | {} |", grouped(each.iter().sum::<u64>() as f64));
     assert!(told.contains(&row), "{row}: {told}");
     assert!(text(&ledgers).contains("Missing hits by cause, sum of the rounds"));
+    // Entries of which not as many rounds count say so.
+    let other = (1..=3).map(|round| run(Invented { label: "other", ..SQUID }, round, 40.0));
+    let mut unequal: Vec<Ledger> = ledgers.iter().cloned().chain(other).collect();
+    unequal[5].intervals.iter_mut().for_each(|interval| interval.load.as_mut().unwrap().steal = 0.9);
+    assert!(markdown(&unequal).contains("| missing hits, sum of 3 / 2 rounds: evicted |"), "{}", markdown(&unequal));
     ledgers.truncate(1);
     assert!(markdown(&ledgers).contains("| missing hits: evicted |"), "one play has no sum");
 }

@@ -84,7 +84,9 @@ fn parts(text: &str) -> impl Iterator<Item = String> + '_ {
 /// An address, with or without a port.
 fn is_address(word: &str) -> bool {
     let without_port = word.rsplit_once(':').map_or(word, |(host, _)| host);
-    [word, without_port].iter().any(|part| part.trim_matches(['[', ']']).parse::<IpAddr>().is_ok())
+    // Behind an address there may be its zone or the length of a network.
+    let is_ip = |part: &str| part.split(['%', '/']).next().is_some_and(|ip| ip.parse::<IpAddr>().is_ok());
+    [word, without_port].iter().any(|part| is_ip(part.trim_matches(['[', ']'])))
 }
 
 /// A name with a dot in it that is no number and no file of the program.
@@ -180,9 +182,11 @@ mod tests {
             set("\"64MB\"", "\"64MB\""),
         ]);
         let said = "BAD   name intranet          not found: http://joe:pw@a.example/x?t=1 or www.example.org: \
-                    10.1.2.3:5555 [::1]:80 (192.0.2.7) DB1. /srv/joe/x in larder.toml, joe@example auto 64MB 1.5 seconds, raise `limits.connections_max`\n";
+                    10.1.2.3:5555 [::1]:80 (192.0.2.7) fe80::2a%eth0 10.7.0.0/16 DB1. /srv/joe/x in larder.toml, joe@example auto 64MB 1.5 seconds, raise `limits.connections_max`\n";
         let shown = words.strike(said);
-        for secret in ["intranet", "10.1.2.3", "example", "joe", "pw", "::1", "192.0.2.7", "DB1", "srv"] {
+        for secret in
+            ["intranet", "10.1.2.3", "example", "joe", "pw", "::1", "192.0.2.7", "fe80", "eth0", "10.7", "DB1", "srv"]
+        {
             assert!(!shown.contains(secret), "{secret} in {shown}");
         }
         for kept in [

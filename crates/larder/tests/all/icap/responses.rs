@@ -13,6 +13,8 @@ fn a_service_is_asked_once_and_hits_cost_nothing() {
     let (first, second) = (stage.get("/100000"), stage.get("/100000"));
     assert_eq!((first.status, first.body), (200, body_of(100_000)));
     assert!(second.is_hit() && second.body == body_of(100_000), "{}", second.head);
+    // The service replies first, and notes what it has read then.
+    wait_for("the preview", || !service.asked("RESPMOD")[0].body.is_empty());
     let asked = service.asked("RESPMOD");
     assert_eq!((asked.len(), stage.origin.asked()), (1, 1));
     assert_eq!(asked[0].body, body_of(16).as_bytes(), "the preview alone");

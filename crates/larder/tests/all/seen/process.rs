@@ -1,6 +1,7 @@
 //! A Larder as a process: the file in its folder, its signals, its end.
 
 use super::stand;
+use larder::children::OwnChild;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 pub struct Running {
     pub child: Child,
+    _own: Option<OwnChild>,
     /// The line that it says first.
     pub said: String,
     /// The address of the first listener.
@@ -24,12 +26,14 @@ impl Running {
     }
 
     fn of(mut command: Command, folder: &Path) -> Running {
-        let mut child = command.current_dir(folder).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        command.current_dir(folder).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // Servers in this process take a confined child that they do not know for what a script has left behind.
+        let (mut child, own) = OwnChild::start(|| command.spawn(), |child| Some(child.id())).unwrap();
         let mut said = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
         let words = said.strip_prefix("larder listens on ").unwrap_or_else(|| panic!("{said}"));
         let proxy = words.split([',', ';']).next().unwrap().trim().parse().unwrap();
-        Running { child, said, proxy }
+        Running { child, _own: own, said, proxy }
     }
 
     pub fn signal(&self, name: &str) {
@@ -167,7 +171,7 @@ pub fn start_with(folder: &Path, stderr: Stdio) -> Running {
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
     let words = said.strip_prefix("larder listens on ").unwrap_or_else(|| panic!("{said}"));
     let proxy = words.split([',', ';']).next().unwrap().trim().parse().unwrap();
-    Running { child, said, proxy }
+    Running { child, _own: None, said, proxy }
 }
 
 #[test]
@@ -228,7 +232,7 @@ fn a_fifo_without_a_reader_is_refused_and_one_that_loses_it_costs_lines_alone() 
             return false;
         };
         let proxy = words.split([',', ';']).next().unwrap().trim().parse().unwrap();
-        running = Some(Running { child, said, proxy });
+        running = Some(Running { child, _own: None, said, proxy });
         true
     });
     let running = running.unwrap();
