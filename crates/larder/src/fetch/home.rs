@@ -8,7 +8,7 @@ use crate::cluster::{Asked, Home, Homes, MayAsk, NODE_FIELD, NODE_VOID_FIELD, Qu
 use crate::mount::REQUEST_NAME;
 use crate::reach::Asker;
 use crate::record::{OriginProtocol, Peer, Reuse, TakenWay, WayNote};
-use crate::rules::Route;
+use crate::rules::{Ask, Route};
 use crate::upstream::{BodySource, OriginResponse, UpstreamFault, UpstreamFaultKind};
 use bytes::Bytes;
 use larder_cache::policy::Times;
@@ -89,16 +89,9 @@ impl Fetch {
     }
 
     fn is_open_to_homes(&self) -> bool {
-        match self.ask.route {
-            Route::Site { .. } => true,
-            Route::Destination(..) => false,
-            // Nodes speak in clear text, and a parent is asked in an order that only this node knows.
-            Route::Forward(asker) => {
-                asker != Asker::OfflineRun
-                    && self.ask.url.scheme == Scheme::Http
-                    && self.ask.reach(&self.env).next_hops(&self.ask.url).is_none()
-            }
-        }
+        // A parent is asked in an order that only this node knows.
+        let is_direct = || self.ask.reach(&self.env).next_hops(&self.ask.url).is_none();
+        may_have_home(&self.ask) && (!matches!(self.ask.route, Route::Forward(_)) || is_direct())
     }
 
     /// Asks the home of the key, the node that stands in for it, and then the origin.
@@ -319,6 +312,16 @@ impl Fetch {
             _ if matches!(head.status, 414 | 431) => NoAnswer::Refused,
             _ => NoAnswer::Failed,
         }
+    }
+}
+
+/// Whether any node is asked about such keys.
+pub(super) fn may_have_home(ask: &Ask) -> bool {
+    match ask.route {
+        Route::Site { .. } => true,
+        Route::Destination(..) => false,
+        // Nodes speak in clear text.
+        Route::Forward(asker) => asker != Asker::OfflineRun && ask.url.scheme == Scheme::Http,
     }
 }
 

@@ -574,6 +574,8 @@ pub fn invalidate_changed(common: &Common, method: &Method, ask: &Ask, response:
         return;
     }
     let homes = common.cluster.as_ref().and_then(|cluster| cluster.homes.as_ref());
+    // The keys of others would take the places of those that homes are to be told of.
+    let homes = homes.filter(|_| home::may_have_home(ask));
     let mut key = Vec::new();
     let mut invalidate = |write: &dyn Fn(&mut Vec<u8>)| {
         key.clear();
