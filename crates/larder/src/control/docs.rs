@@ -8,7 +8,9 @@ use crate::page::escape;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
-use larder_wire::RequestHead;
+use larder_cache::policy::{Coding, Offer};
+use larder_wire::etag::{ETag, ETagList};
+use larder_wire::{Fields, RequestHead};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hasher};
@@ -21,8 +23,7 @@ const INDEX: &str = "search.json";
 /// A request for a part of the documentation.
 pub(super) struct Wanted {
     name: String,
-    etags: String,
-    takes_gzip: bool,
+    fields: Fields,
 }
 
 impl Wanted {
@@ -30,22 +31,20 @@ impl Wanted {
     pub(super) fn of(request: &RequestHead, path: &str) -> Wanted {
         let name = path.strip_prefix("/docs").unwrap_or_default();
         let name = name.strip_prefix('/').unwrap_or(name).to_owned();
-        let etags = request.fields.text("If-None-Match").unwrap_or_default().to_owned();
-        Wanted { name, etags, takes_gzip: takes_gzip(request.fields.text("Accept-Encoding").unwrap_or_default()) }
+        Wanted { name, fields: request.fields.clone() }
     }
-}
 
-/// Whether this Accept-Encoding names gzip without refusing it (RFC 9110 section 12.5.3).
-fn takes_gzip(codings: &str) -> bool {
-    codings.split(',').any(|coding| {
-        let (name, weight) = coding.split_once(';').unwrap_or((coding, "q=1"));
-        let is_wanted = || {
-            let (parameter, weight) = weight.split_once('=')?;
-            let is_weight = parameter.trim().eq_ignore_ascii_case("q");
-            weight.trim().parse().ok().map(|weight: f32| is_weight && weight > 0.0)
-        };
-        name.trim().eq_ignore_ascii_case("gzip") && is_wanted() == Some(true)
-    })
+    fn takes_gzip(&self) -> bool {
+        let mut offer = Offer::default();
+        offer.push(Coding::Gzip);
+        offer.chosen(&self.fields) == Some(Coding::Gzip)
+    }
+
+    /// Whether the client has the representation of this name (RFC 9110 section 13.1.2).
+    fn has(&self, etag: &str) -> bool {
+        let etag = ETag::parse(etag.as_bytes());
+        ETagList::of(&self.fields, "If-None-Match").is_some_and(|list| list.matches_weak(etag.as_ref()))
+    }
 }
 
 /// A part of the documentation as it is sent, made when it is first asked for.
@@ -94,13 +93,12 @@ pub(super) fn reply(wanted: &Wanted) -> Reply {
         return Reply::text(404, "the documentation has no such page: /docs/ lists all");
     };
     let part = part.get_or_init(|| Stored::of(&wanted.name));
-    let coding = if wanted.takes_gzip { "-gzip" } else { "" };
+    let takes_gzip = wanted.takes_gzip();
+    let coding = if takes_gzip { "-gzip" } else { "" };
     let etag = format!("\"{:016x}{coding}\"", part.sum);
-    // RFC 9110 section 13.1.2.
-    let is_known =
-        wanted.etags.split(',').map(str::trim).any(|known| known == "*" || known.trim_start_matches("W/") == etag);
+    let is_known = wanted.has(&etag);
     let mut reply = Reply::of(if is_known { 304 } else { 200 }, part.content_type, String::new());
-    if !is_known && wanted.takes_gzip {
+    if !is_known && takes_gzip {
         reply.body.clone_from(&part.gzip);
         reply.further.push(("Content-Encoding", "gzip".to_owned()));
     } else if !is_known {
@@ -217,7 +215,16 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn asked(name: &str, etags: &str, takes_gzip: bool) -> Reply {
-        reply(&Wanted { name: name.to_owned(), etags: etags.to_owned(), takes_gzip })
+        asked_with(name, etags, if takes_gzip { "br, gzip;q=0.5" } else { "br" })
+    }
+
+    fn asked_with(name: &str, etags: &str, codings: &str) -> Reply {
+        let mut fields = Fields::default();
+        fields.push("Accept-Encoding", codings);
+        if !etags.is_empty() {
+            fields.push("If-None-Match", etags);
+        }
+        reply(&Wanted { name: name.to_owned(), fields })
     }
 
     fn etag(reply: &Reply) -> &str {
@@ -256,11 +263,14 @@ mod tests {
             ("gzip;q=0", false),
             ("gzip; q=0.0", false),
             ("gzip;Q=0", false),
-            ("gzip; q = 1", true),
+            // No weight of RFC 9110 section 12.4.2 has a space in it.
+            ("gzip; q = 1", false),
             ("gzip;q=x", false),
-            ("x-gzip", false),
+            // The same coding by its old name (RFC 9110 section 8.4.1.3).
+            ("x-gzip", true),
         ] {
-            assert_eq!(takes_gzip(codings), wanted, "{codings}");
+            let is_coded = asked_with("page", "", codings).further.contains(&("Content-Encoding", "gzip".to_owned()));
+            assert_eq!(is_coded, wanted, "{codings}");
         }
     }
 
